@@ -1,0 +1,482 @@
+/* Scanner for the events of a Chrome/Kineto trace: text in, narrow rows and interned strings out.
+ *
+ * It takes the text of a "traceEvents" array in pieces and stops only at what is not plain: an event
+ * that needs care (`ODD`) or text that is no JSON (`BAD`) is handed back with its place, so that every
+ * repair lives in one place, the Python module repair.py. It allocates, never frees rows, and knows
+ * nothing of files. analyzer/pure_scanner.py gives the same rows without a compiler; a test compares.
+ *
+ * Times are integer nanoseconds read from the decimal text of microseconds: a double has steps of
+ * 250 ns at epoch microseconds.
+ *
+ * No Python.h: the library is loaded with ctypes, so that one binary serves every Python version.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+enum { NEED_MORE = 0, END = 1, ODD = 2, BAD = 3, NO_MEMORY = 4 };
+
+enum {
+    HAS_TS = 1, HAS_DUR = 2, HAS_CORRELATION = 4, HAS_EXTERNAL = 8, HAS_BYTES = 16,
+    CONTROL = 32, NONFINITE = 64
+};
+
+typedef struct {
+    int64_t ts, dur, index, correlation, external, bytes;
+    int32_t category, name, pid, tid, device, stream, shape, config, kernel, flags;
+} Row;
+
+typedef struct { uint64_t hash; int32_t id; } Slot;
+
+typedef struct {
+    Row *rows; int64_t n_rows, cap_rows;
+    char *arena; int64_t arena_len, arena_cap;
+    int64_t *offsets; int64_t n_strings, cap_strings;   /* offsets[n_strings] is the arena's end */
+    Slot *slots; int64_t n_slots;
+    int32_t *count_ph, *count_cat; int64_t *counts; int64_t n_counts, cap_counts;
+    int64_t events;                 /* events seen so far, also the next event's index */
+    int64_t control_strings, nonfinite_values, trailing_commas;
+    int64_t status, odd_start, odd_end, bad_at;
+    int32_t keep_python, ph_X, ph_M, cat_python; int32_t last_count;
+    char *scratch; int64_t scratch_cap;
+} Scanner;
+
+static uint64_t hash_bytes(const char *p, int64_t n) {
+    uint64_t h = 0x9E3779B97F4A7C15ull ^ (uint64_t)n, w;
+    while (n >= 8) { memcpy(&w, p, 8); h = (h ^ w) * 0xff51afd7ed558ccdull; h ^= h >> 32; p += 8; n -= 8; }
+    w = 0; if (n) memcpy(&w, p, (size_t)n);
+    h = (h ^ w) * 0xc4ceb9fe1a85ec53ull; h ^= h >> 29;
+    return h;
+}
+
+static int grow(void **p, int64_t *cap, int64_t need, size_t size) {
+    if (need <= *cap) return 1;
+    int64_t c = *cap ? *cap : 1024;
+    while (c < need) c += c / 2 + 1;
+    void *q = realloc(*p, (size_t)c * size);
+    if (!q) return 0;
+    *p = q; *cap = c;
+    return 1;
+}
+
+static int rehash(Scanner *s) {
+    int64_t n = s->n_slots ? s->n_slots * 2 : 4096;
+    Slot *t = malloc((size_t)n * sizeof(Slot));
+    if (!t) return 0;
+    for (int64_t i = 0; i < n; i++) t[i].id = -1;
+    for (int64_t i = 0; i < s->n_slots; i++) {
+        if (s->slots[i].id < 0) continue;
+        int64_t j = (int64_t)(s->slots[i].hash & (uint64_t)(n - 1));
+        while (t[j].id >= 0) j = (j + 1) & (n - 1);
+        t[j] = s->slots[i];
+    }
+    free(s->slots); s->slots = t; s->n_slots = n;
+    return 1;
+}
+
+EXPORT int32_t hb_intern(Scanner *s, const char *p, int64_t n) {
+    if (s->n_strings * 2 >= s->n_slots && !rehash(s)) return -2;
+    uint64_t h = hash_bytes(p, n);
+    int64_t mask = s->n_slots - 1, j = (int64_t)(h & (uint64_t)mask);
+    while (s->slots[j].id >= 0) {
+        if (s->slots[j].hash == h) {
+            int64_t a = s->offsets[s->slots[j].id], b = s->offsets[s->slots[j].id + 1];
+            if (b - a == n && memcmp(s->arena + a, p, (size_t)n) == 0) return s->slots[j].id;
+        }
+        j = (j + 1) & mask;
+    }
+    if (!grow((void **)&s->arena, &s->arena_cap, s->arena_len + n, 1)) return -2;
+    if (!grow((void **)&s->offsets, &s->cap_strings, s->n_strings + 2, sizeof(int64_t))) return -2;
+    memcpy(s->arena + s->arena_len, p, (size_t)n);
+    s->offsets[s->n_strings] = s->arena_len;
+    s->arena_len += n;
+    s->offsets[s->n_strings + 1] = s->arena_len;
+    s->slots[j].hash = h; s->slots[j].id = (int32_t)s->n_strings;
+    return (int32_t)s->n_strings++;
+}
+
+EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat, int64_t by) {
+    int64_t i = s->last_count;
+    if (i >= s->n_counts || s->count_ph[i] != ph || s->count_cat[i] != cat) {
+        for (i = 0; i < s->n_counts; i++)
+            if (s->count_ph[i] == ph && s->count_cat[i] == cat) break;
+        if (i == s->n_counts) {
+            if (i >= s->cap_counts) {
+                int64_t a = s->cap_counts, b = a, c = a;
+                if (!grow((void **)&s->count_ph, &a, i + 1, 4) || !grow((void **)&s->count_cat, &b, i + 1, 4) ||
+                    !grow((void **)&s->counts, &c, i + 1, 8)) return 0;
+                s->cap_counts = a;
+            }
+            s->count_ph[i] = ph; s->count_cat[i] = cat; s->counts[i] = 0; s->n_counts++;
+        }
+        s->last_count = (int32_t)i;
+    }
+    s->counts[i] += by;
+    return 1;
+}
+
+EXPORT void hb_free(Scanner *s) {
+    if (!s) return;
+    free(s->rows); free(s->arena); free(s->offsets); free(s->slots); free(s->count_ph);
+    free(s->count_cat); free(s->counts); free(s->scratch); free(s);
+}
+
+EXPORT Scanner *hb_new(int32_t keep_python) {
+    Scanner *s = calloc(1, sizeof(Scanner));
+    if (!s) return NULL;
+    s->keep_python = keep_python;
+    if (!rehash(s)) { free(s); return NULL; }
+    hb_intern(s, "", 0);                                /* id 0 is the empty string */
+    s->ph_X = hb_intern(s, "X", 1);
+    s->ph_M = hb_intern(s, "M", 1);
+    s->cat_python = hb_intern(s, "python_function", 15);
+    return s;
+}
+
+/* Character classes for the inner loops. */
+#define C_SPACE 1
+#define C_STOP 2     /* ends a bare word: , ] } white space */
+#define C_STRING 4   /* needs a look inside a string: quote, backslash, control, non-ASCII */
+static uint8_t CLASS[256];
+static int class_ready = 0;
+static void make_classes(void) {
+    for (int i = 0; i < 256; i++) {
+        uint8_t c = 0;
+        if (i == ' ' || i == '\n' || i == '\r' || i == '\t') c |= C_SPACE | C_STOP;
+        if (i == ',' || i == ']' || i == '}' || i == ':' || i == '{' || i == '[' || i == '"') c |= C_STOP;
+        if (i == '"' || i == '\\' || i < 0x20 || i >= 0x80) c |= C_STRING;
+        CLASS[i] = c;
+    }
+    class_ready = 1;
+}
+
+typedef struct { const char *p, *end; int flags, odd; const char *bad; } In;
+
+#define U(c) ((uint8_t)(c))
+static inline void skip_space(In *in) { while (in->p < in->end && (CLASS[U(*in->p)] & C_SPACE)) in->p++; }
+
+static int valid_utf8(const char *q, const char *e) {
+    const uint8_t *p = (const uint8_t *)q, *end = (const uint8_t *)e;
+    while (p < end) {
+        uint8_t c = *p;
+        int n; uint32_t v, low;
+        if (c < 0x80) { p++; continue; }
+        if (c >= 0xC2 && c <= 0xDF) { n = 1; v = c & 0x1F; low = 0x80; }
+        else if ((c & 0xF0) == 0xE0) { n = 2; v = c & 0x0F; low = 0x800; }
+        else if (c >= 0xF0 && c <= 0xF4) { n = 3; v = c & 0x07; low = 0x10000; }
+        else return 0;
+        if (end - p <= n) return 0;
+        for (int i = 1; i <= n; i++) { if ((p[i] & 0xC0) != 0x80) return 0; v = (v << 6) | (p[i] & 0x3F); }
+        if (v < low || v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) return 0;
+        p += n + 1;
+    }
+    return 1;
+}
+
+/* Results of the value readers: 1 read, 0 the text ends first, -1 no JSON (in->bad says where). */
+
+/* A string; *a..*b is its inside, as written. `kept`: the caller keeps it, so it must be plain. */
+static int read_string(In *in, const char **a, const char **b, int kept) {
+    const char *p = in->p + 1, *end = in->end;
+    int plain = 1, high = 0;
+    *a = p;
+    for (;;) {
+        while (p < end && !(CLASS[U(*p)] & C_STRING)) p++;
+        if (p >= end) return 0;
+        uint8_t c = U(*p);
+        if (c == '"') break;
+        if (c == '\\') {
+            if (p + 1 >= end) return 0;
+            char e = p[1];
+            if (e == 'u') {
+                if (p + 6 > end) return 0;
+                for (int i = 2; i < 6; i++) {
+                    char x = p[i];
+                    if (!((x >= '0' && x <= '9') || (x >= 'a' && x <= 'f') || (x >= 'A' && x <= 'F'))) in->odd = 1;
+                }
+                p += 2;
+            } else {
+                if (!(e == '"' || e == '\\' || e == '/' || e == 'b' || e == 'f' || e == 'n' || e == 'r' || e == 't'))
+                    in->odd = 1;
+                p += 2;
+            }
+            plain = 0;
+        } else if (c < 0x20) { in->flags |= CONTROL; p++; }
+        else { high = 1; p++; }
+    }
+    *b = p;
+    if (kept && (!plain || (high && !valid_utf8(*a, p)))) in->odd = 1;
+    in->p = p + 1;
+    return 1;
+}
+
+static int read_word(In *in, const char **a, const char **b) {
+    const char *p = in->p;
+    *a = p;
+    while (p < in->end && !(CLASS[U(*p)] & C_STOP)) p++;
+    if (p >= in->end) return 0;
+    if (p == *a) { in->bad = p; return -1; }
+    *b = p; in->p = p;
+    char c = **a;
+    int64_t n = p - *a;
+    int number = (c >= '0' && c <= '9') || (c == '-' && n > 1 && (*a)[1] >= '0' && (*a)[1] <= '9');
+    if (!number && !(n == 4 && (!memcmp(*a, "true", 4) || !memcmp(*a, "null", 4))) &&
+        !(n == 5 && !memcmp(*a, "false", 5)))
+        in->flags |= NONFINITE;
+    return 1;
+}
+
+static int skip_value(In *in, const char **a, const char **b) {
+    const char *x, *y;
+    skip_space(in);
+    if (in->p >= in->end) return 0;
+    const char *start = in->p;
+    *a = start;
+    char c = *in->p;
+    int r;
+    if (c == '"') { r = read_string(in, &x, &y, 0); *b = in->p; return r; }
+    if (c != '{' && c != '[') { r = read_word(in, &x, &y); *b = in->p; return r; }
+    char stack[64];
+    int depth = 0;
+    do {
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        c = *in->p;
+        if (c == '"') { r = read_string(in, &x, &y, 0); if (r <= 0) return r; }
+        else if (c == '{' || c == '[') {
+            if (depth == 64) { in->bad = in->p; return -1; }
+            stack[depth++] = c == '{' ? '}' : ']'; in->p++;
+        } else if (c == '}' || c == ']') {
+            if (stack[depth - 1] != c) { in->bad = in->p; return -1; }
+            depth--; in->p++;
+        } else if (c == ',' || c == ':') in->p++;
+        else { r = read_word(in, &x, &y); if (r <= 0) return r; }
+    } while (depth);
+    *b = in->p;
+    return 1;
+}
+
+/* Microseconds in decimal text -> nanoseconds, half away from zero. 0: not plain. */
+static int to_ns(const char *a, const char *b, int64_t *out) {
+    int neg = 0, digits = 0;
+    int64_t v = 0, f = 0, scale = 100;
+    if (a < b && *a == '-') { neg = 1; a++; }
+    const char *first = a;
+    while (a < b && *a >= '0' && *a <= '9') { v = v * 10 + (*a++ - '0'); if (++digits > 16) return 0; }
+    if (a == first || v > 9223372036854773) return 0;
+    if (a < b && *a == '.') {
+        a++;
+        first = a;
+        while (a < b && *a >= '0' && *a <= '9') {
+            if (scale) { f += (*a - '0') * scale; scale /= 10; }
+            else if (a == first + 3 && *a >= '5') f += 1;
+            a++;
+        }
+        if (a == first) return 0;
+    }
+    if (a != b) return 0;
+    v = v * 1000 + f;
+    *out = neg ? -v : v;
+    return 1;
+}
+
+static int to_int(const char *a, const char *b, int64_t *out) {
+    int neg = 0, digits = 0;
+    int64_t v = 0;
+    if (a < b && *a == '-') { neg = 1; a++; }
+    if (a == b) return 0;
+    while (a < b) {
+        if (*a < '0' || *a > '9' || ++digits > 18) return 0;
+        v = v * 10 + (*a++ - '0');
+    }
+    *out = neg ? -v : v;
+    return 1;
+}
+
+#define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
+typedef struct { const char *a, *b; } Span;
+typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs; } Args;
+
+static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
+    const char *k, *ke, *a, *b;
+    int r;
+    skip_space(in);
+    if (in->p >= in->end) return 0;
+    if (*in->p != '{') { r = skip_value(in, &a, &b); if (r == 1 && !(b - a == 4 && !memcmp(a, "null", 4))) in->odd = 1; return r; }
+    in->p++;
+    for (int first = 1;; first = 0) {
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (*in->p == '}' && first) { in->p++; return 1; }
+        if (*in->p != '"') { in->bad = in->p; return -1; }
+        if ((r = read_string(in, &k, &ke, 0)) <= 0) return r;
+        int64_t n = ke - k;
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (*in->p != ':') { in->bad = in->p; return -1; }
+        in->p++;
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if ((r = skip_value(in, &a, &b)) <= 0) return r;
+        Span span = {a, b};
+        int null = b - a == 4 && !memcmp(a, "null", 4);
+        switch (k[0]) {
+        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'E': case 'e':
+            if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
+        case 'd': if (KEY("device") && !null) row->device = hb_intern(s, a, b - a); break;
+        case 's':
+            if (KEY("stream") && !null) row->stream = hb_intern(s, a, b - a);
+            else if (KEY("shared memory")) args->shared = span;
+            break;
+        case 'g': if (KEY("grid")) args->grid = span; break;
+        case 'b':
+            if (KEY("block")) args->block = span;
+            else if (KEY("bytes") && !null) { if (to_int(a, b, &row->bytes)) row->flags |= HAS_BYTES; else in->odd = 1; }
+            break;
+        case 'r': if (KEY("registers per thread")) args->regs = span; break;
+        case 'k': if (KEY("kernel") && *a == '"') { kernel->a = a + 1; kernel->b = b - 1;
+                      if (memchr(a, '\\', (size_t)(b - a)) || !valid_utf8(a, b)) in->odd = 1; } break;
+        case 'I':
+            if (KEY("Input Dims") || KEY("Input dims")) args->dims = span;
+            else if (KEY("Input type")) args->types = span;
+            else if (KEY("Input Strides")) args->strides = span;
+            break;
+        case 'C': if (KEY("Concrete Inputs")) args->concrete = span; break;
+        default: break;
+        }
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (*in->p == ',') { in->p++; continue; }
+        if (*in->p == '}') { in->p++; return 1; }
+        in->bad = in->p;
+        return -1;
+    }
+}
+
+/* Four texts, a unit separator between them, as one interned string; -1 if none is there. */
+static int32_t join(Scanner *s, const Span *t) {
+    int64_t n = 3;
+    int any = 0;
+    for (int i = 0; i < 4; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
+    if (!any) return -1;
+    if (!grow((void **)&s->scratch, &s->scratch_cap, n, 1)) return -2;
+    char *p = s->scratch;
+    for (int i = 0; i < 4; i++) {
+        if (i) *p++ = 0x1f;
+        if (t[i].a) { memcpy(p, t[i].a, (size_t)(t[i].b - t[i].a)); p += t[i].b - t[i].a; }
+    }
+    return hb_intern(s, s->scratch, n);
+}
+
+/* One event at in->p ('{'). Appends a row if it is a plain X event of a kept category. */
+static int read_event(Scanner *s, In *in) {
+    Row row;
+    Args args;
+    Span kernel = {NULL, NULL}, name = {NULL, NULL};
+    const char *k, *ke, *a, *b;
+    int32_t ph = 0, cat = 0;
+    int r;
+    memset(&args, 0, sizeof args);
+    memset(&row, 0, sizeof row);
+    row.pid = row.tid = row.device = row.stream = row.shape = row.config = row.kernel = -1;
+    in->flags = 0; in->odd = 0;
+    in->p++;
+    for (int first = 1;; first = 0) {
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (*in->p == '}' && first) { in->p++; break; }
+        if (*in->p != '"') { in->bad = in->p; return -1; }
+        if ((r = read_string(in, &k, &ke, 0)) <= 0) return r;
+        int64_t n = ke - k;
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (*in->p != ':') { in->bad = in->p; return -1; }
+        in->p++;
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (KEY("args")) { if ((r = read_args(in, &row, &args, &kernel, s)) <= 0) return r; }
+        else if (KEY("name") && *in->p == '"') {
+            if ((r = read_string(in, &a, &b, 1)) <= 0) return r;
+            name.a = a; name.b = b;
+        } else if ((KEY("ph") || KEY("cat")) && *in->p == '"') {
+            if ((r = read_string(in, &a, &b, 1)) <= 0) return r;
+            if (n == 2) ph = hb_intern(s, a, b - a); else cat = hb_intern(s, a, b - a);
+        } else {
+            if ((r = skip_value(in, &a, &b)) <= 0) return r;
+            int null = b - a == 4 && !memcmp(a, "null", 4);
+            if (KEY("ts") && !null) { if (to_ns(a, b, &row.ts)) row.flags |= HAS_TS; else in->odd = 1; }
+            else if (KEY("dur") && !null) { if (to_ns(a, b, &row.dur)) row.flags |= HAS_DUR; else in->odd = 1; }
+            else if (KEY("pid") && !null) row.pid = hb_intern(s, a, b - a);
+            else if (KEY("tid") && !null) row.tid = hb_intern(s, a, b - a);
+            else if (KEY("name") || KEY("ph") || KEY("cat")) in->odd = 1;
+        }
+        skip_space(in);
+        if (in->p >= in->end) return 0;
+        if (*in->p == ',') { in->p++; continue; }
+        if (*in->p == '}') { in->p++; break; }
+        in->bad = in->p;
+        return -1;
+    }
+    if (in->odd || ph == s->ph_M) { in->odd = 1; return 1; }
+    s->control_strings += (in->flags & CONTROL) != 0;
+    s->nonfinite_values += (in->flags & NONFINITE) != 0;
+    row.index = s->events++;
+    if (!hb_count(s, ph, cat, 1)) return -2;
+    if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
+    row.category = cat;
+    row.flags |= in->flags;
+    row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
+    if (kernel.a) row.kernel = hb_intern(s, kernel.a, kernel.b - kernel.a);
+    Span shape[4] = {args.dims, args.types, args.strides, args.concrete};
+    Span config[4] = {args.grid, args.block, args.shared, args.regs};
+    row.shape = join(s, shape);
+    row.config = join(s, config);
+    if (row.shape == -2 || row.config == -2 || row.name == -2) return -2;
+    if (!grow((void **)&s->rows, &s->cap_rows, s->n_rows + 1, sizeof(Row))) return -2;
+    s->rows[s->n_rows++] = row;
+    return 1;
+}
+
+/* Read events of buf[start, len) that are whole; returns the place to go on from.
+ * status: NEED_MORE | END (after the ']') | ODD (event odd_start..odd_end is whole but not plain) |
+ * BAD (no JSON at bad_at, in the event that starts at odd_start) | NO_MEMORY. */
+EXPORT int64_t hb_scan(Scanner *s, const char *buf, int64_t len, int64_t start) {
+    if (!class_ready) make_classes();
+    In in = {buf + start, buf + len, 0, 0, NULL};
+    int comma = 0;
+    for (;;) {
+        const char *before = in.p;
+        while (in.p < in.end && ((CLASS[U(*in.p)] & C_SPACE) || *in.p == ',')) { comma |= *in.p == ','; in.p++; }
+        if (in.p >= in.end) { s->status = NEED_MORE; return before - buf; }
+        if (*in.p == ']') { s->trailing_commas += comma; s->status = END; return in.p + 1 - buf; }
+        const char *event = in.p;
+        s->odd_start = event - buf;
+        if (*event != '{') { s->status = BAD; s->bad_at = event - buf; return event - buf; }
+        int r = read_event(s, &in);
+        if (r == 0) { s->status = NEED_MORE; return event - buf; }
+        if (r == -1) { s->status = BAD; s->bad_at = in.bad - buf; return event - buf; }
+        if (r == -2) { s->status = NO_MEMORY; return event - buf; }
+        if (in.odd) { s->status = ODD; s->odd_end = in.p - buf; return in.p - buf; }
+        comma = 0;
+    }
+}
+
+/* Parent of each interval: the last earlier one (in the given order) that is still open at its start.
+ * Sorted by start, then longest first. parent[i] = -1 at the top. */
+EXPORT void hb_parents(const int64_t *start, const int64_t *end, int64_t n, int64_t *parent, int64_t *stack) {
+    int64_t top = 0;
+    for (int64_t i = 0; i < n; i++) {
+        while (top && end[stack[top - 1]] <= start[i]) top--;
+        parent[i] = top ? stack[top - 1] : -1;
+        stack[top++] = i;
+    }
+}
+
+EXPORT void *PyInit__scan(void) { return NULL; }

@@ -1,0 +1,81 @@
+"""The row that a scanner makes of one event, and the flags that say which fields it had.
+
+The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text column
+is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the JSON text
+(`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input Strides and
+Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit separator.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.void]
+
+HAS_TS, HAS_DUR, HAS_CORRELATION, HAS_EXTERNAL, HAS_BYTES = 1, 2, 4, 8, 16
+UNIT_SEPARATOR = "\x1f"
+
+ROW = np.dtype(
+    [(name, np.int64) for name in ("ts", "dur", "index", "correlation", "external", "bytes")]
+    + [
+        (name, np.int32)
+        for name in (
+            "category",
+            "name",
+            "pid",
+            "tid",
+            "device",
+            "stream",
+            "shape",
+            "config",
+            "kernel",
+            "flags",
+        )
+    ]
+)
+
+NEED_MORE, END, ODD, BAD, NO_MEMORY = range(5)
+
+
+class Scanner(Protocol):
+    """What `native_scanner` and `pure_scanner` both are. One scanner reads one document."""
+
+    events: int
+    control_strings: int
+    nonfinite_values: int
+    trailing_commas: int
+    odd_start: int
+    bad_at: int
+
+    def scan(self, text: bytes, start: int) -> tuple[int, int]:
+        """Read the whole events of text[start:]; return (place to go on from, status)."""
+        ...
+
+    def intern(self, text: bytes) -> int:
+        """Return the id of a string."""
+        ...
+
+    def count(self, ph: int, category: int) -> None:
+        """Count one event by the ids of its `ph` and `cat`."""
+        ...
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Events by (ph, cat)."""
+        ...
+
+    def rows(self) -> Rows:
+        """All rows so far, in the order of the file."""
+        ...
+
+    def strings(self) -> list[str]:
+        """All strings, by id."""
+        ...
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Append one row that the repair path made, in the order of ROW."""
+        ...
+
+

@@ -1,0 +1,110 @@
+"""A trace file as a stream of decompressed pieces, read ahead in a thread; plain or gzip by its first bytes.
+
+Memory stays at a few pieces whatever the file's size. What ends early ends the stream, and `broken` says
+how: the reader then reports the trace as truncated, never as whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import queue
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from schemas.errors import HostboundError
+
+try:  # several times faster than the standard library's; the same interface
+    from isal import igzip as fast_gzip  # pyright: ignore[reportMissingTypeStubs]
+    from isal.isal_zlib import error as fast_error  # pyright: ignore[reportMissingTypeStubs]
+except ImportError:
+    fast_gzip = gzip
+    fast_error = zlib.error
+
+PIECE_BYTES = 4 << 20
+_AHEAD = 3
+
+
+class TraceError(HostboundError):
+    """A file cannot be read as a trace."""
+
+
+class TraceStream:
+    """The decompressed bytes of one file, in pieces.
+
+    Attributes:
+        broken: None, or why the stream ended before its end ("gzip stream cut off", ...).
+        json_bytes: Bytes handed out so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.broken: str | None = None
+        self.json_bytes = 0
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise TraceError(f"{path} cannot be read: {error.strerror}.") from error
+        magic = self._file.read(2)
+        self._file.seek(0)
+        self.is_gzip = magic == b"\x1f\x8b"
+        self._queue: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, name="trace-stream", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> TraceStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        while self._thread.is_alive():  # a full queue would hold the thread
+            try:
+                self._queue.get(timeout=0.01)
+            except queue.Empty:
+                continue
+        self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (piece := self._queue.get()) is not None:
+            self.json_bytes += len(piece)
+            yield piece
+        if self._failure is not None:
+            raise self._failure
+
+    def compressed_position(self) -> int:
+        """Bytes of the file read so far, for a progress bar."""
+        return 0 if self._file.closed else self._file.tell()
+
+    def _read(self) -> None:
+        try:
+            source = cast(
+                "IO[bytes]",
+                fast_gzip.open(self._file) if self.is_gzip else self._file,  # pyright: ignore[reportUnknownMemberType]
+            )
+            while not self._stop.is_set():
+                piece = source.read(PIECE_BYTES)
+                if not piece:
+                    break
+                self._put(piece)
+        except EOFError:
+            self.broken = "the gzip stream is cut off"
+        except (gzip.BadGzipFile, zlib.error, fast_error) as error:
+            self.broken = f"the gzip stream is damaged ({error})"
+        except OSError as error:
+            self._failure = TraceError(f"{self.path} cannot be read: {error}.")
+        except BaseException as error:  # handed to the consumer's thread, which raises it
+            self._failure = error
+        finally:
+            self._put(None)
+
+    def _put(self, piece: bytes | None) -> None:
+        while not self._stop.is_set():
+            try:
+                self._queue.put(piece, timeout=0.1)
+                return
+            except queue.Full:
+                continue
