@@ -100,11 +100,11 @@ imports: .venv/.full
 	$(BIN)/lint-imports
 
 wheel: .venv/.full
-	rm -rf build dist
-	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
+	@rm -rf build dist && mkdir dist
+	@$(BIN)/python -m build --wheel --outdir dist . >dist/build.log 2>&1 || { cat dist/build.log >&2; exit 1; }
 	@$(BIN)/python -m zipfile -l dist/*.whl | grep -q 'schemas/sql/tables.sql' || { \
 	  echo "the wheel in dist/ lacks schemas/sql/tables.sql" >&2; exit 1; }
-	@ls dist
+	@ls dist/*.whl
 
 bench: .venv/.full
 	$(BIN)/python benchmarks/ingest.py

@@ -1,0 +1,80 @@
+"""What all tests share: where the recorded traces are, and what a machine must have for a marker."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def missing(what: str) -> None:
+    """Skip the test and say what it misses; in CI, where nothing may be missing, fail it."""
+    if IN_CI:
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+def has_cuda() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch  # deferred: two seconds that only a run with gpu tests should pay
+
+    return torch.cuda.is_available()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked gpu on a machine without a CUDA device."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_items and not has_cuda():
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Recorded traces and cases: HOSTBOUND_SHARED, or `shared` beside the checkout."""
+    path = Path(os.environ.get("HOSTBOUND_SHARED") or ROOT.parent / "shared")
+    if not (path / "traces").is_dir():
+        missing(
+            f"no recorded traces at {path}: set HOSTBOUND_SHARED to the folder that holds traces/"
+        )
+    return path
+
+
+@pytest.fixture(scope="session")
+def samples_dir() -> Path:
+    """The sample runs that come with the package."""
+    return ROOT / "analyzer" / "samples"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium for the browser tests."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    missing("no chromium here; on Debian: apt-get install chromium")
+    raise AssertionError  # `missing` does not return
+
+
+@pytest.fixture(scope="session")
+def screenshots_dir() -> Path | None:
+    """Where browser tests leave pictures, if HOSTBOUND_SCREENSHOTS asks for them."""
+    name = os.environ.get("HOSTBOUND_SCREENSHOTS")
+    if not name:
+        return None
+    path = ROOT / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path
