@@ -1,7 +1,8 @@
 """The one thing pyproject.toml cannot say: the trace scanner in C, which an install can do without.
 
-`analyzer/_scan.c` needs no Python.h and is loaded by ctypes, so one build serves every Python version.
-Where no compiler is found the install goes on, and `analyzer/pure_scanner.py` reads the same rows.
+`analyzer/_scan.c` needs no Python.h and is loaded by ctypes, so one build serves every version of
+Python. Where no compiler is found the install goes on, and `analyzer/pure_scanner.py` reads the
+same rows.
 """
 
 import os

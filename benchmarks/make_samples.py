@@ -2,9 +2,10 @@
 
     python benchmarks/make_samples.py ../shared/traces/h200
 
-Each run directory holds a trace, byte for byte as it was recorded, and a manifest with what is known
-of the recording and nothing else. What was not measured (kernel replay, null kernel, latency) is absent.
-The same traces give the same files: ids are taken from a trace's hash, times from the trace itself.
+Each run directory holds a trace, byte for byte as it was recorded, and a manifest with what is
+known of the recording and nothing else. What was not measured (kernel replay, null kernel,
+latency) is absent. The same traces give the same files: ids are taken from a trace's hash, times
+from the trace itself.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ ENVIRONMENT = Environment(
     },
 )
 COMMON_NOTE = (
-    "Random weights of the real sizes (GPT-2 124M), one forward of 512 tokens, SDPA, record_shapes=True; "
-    "the host is a 16-core virtual machine. Recorded with torch.profiler alone: no kernel replay, no "
-    "launch floor and no un-profiled latency were measured."
+    "Random weights of the real sizes (GPT-2 124M), one forward of 512 tokens, SDPA, "
+    "record_shapes=True; the host is a 16-core virtual machine. Recorded with torch.profiler "
+    "alone: no kernel replay, no launch floor and no un-profiled latency were measured."
 )
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: where the recorded traces are, and what a machine must have for a marker."""
+"""What all tests share: where recorded traces are, and what a machine must have for a marker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel in a bare environment: builds, installs, and reads a run without the checkout beside it."""
+"""The wheel in a bare environment: builds, installs, and reads a run without the checkout."""
 
 from __future__ import annotations
 

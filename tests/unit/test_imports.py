@@ -33,7 +33,7 @@ print(json.dumps({"modules": sorted({m.partition(".")[0] for m in sys.modules}),
 
 
 def imported_by(root: Path, *names: str) -> tuple[set[str], bool]:
-    """Import `names` in a fresh interpreter; return its top-level modules and whether CUDA is set up."""
+    """Import `names` in a fresh interpreter; return its top-level modules and if CUDA is set up."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_AND_LIST, *names],
         cwd=root,
