@@ -110,10 +110,8 @@ def generate(size: int) -> None:
     target = trace_path(size)
     target.parent.mkdir(parents=True, exist_ok=True)
     events = tile(source, target, size * 1_000_000)
-    facts = {
-        "events": events,
-        "tiled_from": source.name if "samples" not in str(source) else "gpt2",
-    }
+    name = source.parent.name if source.name == "trace.json.gz" else source.name
+    facts = {"events": events, "tiled_from": name.removesuffix(".json.gz")}
     facts_path(target).write_text(json.dumps(facts), encoding="utf-8")
 
 

@@ -1,10 +1,11 @@
 """The form every benchmark reports in: a JSON file under `results/`, and the same as a table.
 
     {"benchmark", "commit", "command", "environment",
-     "results": [{"metric", "unit", "parameters", "n", "p5", "p50", "mean", "p95", "p99", "samples"}]}
+     "results": [{"metric", "unit", "parameters": {...},
+                  "n", "p5", "p50", "mean", "p95", "p99", "samples"}]}
 
-A peer is a row whose `parameters.system` has its name. Standard library only, so that a benchmark of
-the GPU side can use it too.
+A peer is a row whose `parameters.system` has its name. Standard library only, so that a benchmark
+of the GPU side can use it too.
 """
 
 from __future__ import annotations

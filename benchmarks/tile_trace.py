@@ -1,8 +1,8 @@
 """Make a large Kineto trace by tiling a real one: later tiles are shifted in time and renumbered.
 
-Every tile keeps its events, their order and their durations to the nanosecond. Correlation, external
-and flow ids, event indices, Python ids and step numbers get a stride a tile, so that no tile links
-into another. Process names and the profiler's own marks are written once. The text has Kineto's
+Every tile keeps its events, their order and their durations to the nanosecond. Correlation,
+external and flow ids, event indices, Python ids and step numbers get a stride a tile, so that no
+tile links into another. Process names and the profiler's own marks are written once. The text has Kineto's
 layout (one event over several lines), which is what a reader meets in the wild.
 """
 
@@ -48,7 +48,7 @@ class Template:
 
 
 def tile(source: Path, target: Path, size_bytes: int) -> int:
-    """Write tiles of `source` to `target` until it has `size_bytes`; return the number of events."""
+    """Write tiles of `source` to `target` until it has `size_bytes`; return how many events."""
     opener = gzip.open if source.suffix == ".gz" else open
     with opener(source, "rt", encoding="utf-8") as stream:
         document: dict[str, Any] = json.load(stream, parse_float=Decimal)
