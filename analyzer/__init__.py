@@ -1,0 +1,16 @@
+"""From a trace to an answer.
+
+`analyzer.ingest.ingest(paths, db)` loads runs into a store; `analyzer.queries` asks it. Both are imported
+on first use: the command line answers --help without DuckDB and Arrow.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["ingest", "queries"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return import_module(f"analyzer.{name}")
+    raise AttributeError(f"module 'analyzer' has no attribute {name!r}")

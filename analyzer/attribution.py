@@ -40,6 +40,7 @@ class Ops:
     thread: Ints
     name: Ints
     start: Ints
+    dur: Ints  # as written; `end` is `start` where the time is bad
     end: Ints
     bad: Bools
     region: Bools
@@ -59,6 +60,7 @@ class Calls:
     thread: Ints
     name: Ints
     start: Ints
+    dur: Ints  # as written; `end` is `start` where the time is bad
     end: Ints
     bad: Bools
     account: Ints
@@ -85,6 +87,7 @@ class DeviceEvents:
     device: Ints
     stream: Ints
     start: Ints
+    dur: Ints  # as written; `end` is `start` where the time is bad
     end: Ints
     bad: Bools
     correlation: Ints
@@ -171,6 +174,7 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
         thread=thread[at_op],
         name=column("name", at_op),
         start=start[at_op],
+        dur=duration[at_op],
         end=end[at_op],
         bad=bad[at_op],
         region=table(at_op, "region").astype(bool),
@@ -184,6 +188,7 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
         thread=thread[at_call],
         name=column("name", at_call),
         start=start[at_call],
+        dur=duration[at_call],
         end=end[at_call],
         bad=bad[at_call],
         account=table(at_call, "account"),
@@ -272,6 +277,7 @@ def _device_events(
         device=device,
         stream=stream,
         start=start[at],
+        dur=rows["dur"].astype(np.int64),
         end=end[at],
         bad=bad[at],
         correlation=np.where(has, np.maximum(rows["correlation"], 0), 0),
@@ -523,7 +529,7 @@ def _count_links(result: Attributed) -> None:
                 "note",
                 1,
                 None,
-                "the trace has no GPU activity: figures about the device are unknown, not zero",
+                "the trace has no GPU activity; it says nothing about a device",
             )
         )
     both = calls.has_external & (calls.correlation > 0)

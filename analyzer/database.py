@@ -1,0 +1,188 @@
+"""Opens the DuckDB store, creates its tables, checks their version; the only module that connects.
+
+One process may write at a time; a second one waits for it. Works with DuckDB 1.5 and 2: the file is made
+in the storage version that both read. Every question is in `queries.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from analyzer.errors import AnalyzerError
+
+STORE_VERSION = 1
+DEFAULT_STORE = Path("hostbound.duckdb")
+LOCK_PATIENCE_S = 120.0
+_POLL_S = 0.1
+# Statements that lead from a version to the next: {1: [...]} makes version 2 of version 1.
+MIGRATIONS: dict[int, list[str]] = {}
+
+Connection = duckdb.DuckDBPyConnection
+
+
+def schema_sql(name: str) -> str:
+    """Text of a SQL file of the package `schemas`."""
+    return (resources.files("schemas") / "sql" / name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def open_for_writing(path: Path, patience_s: float = LOCK_PATIENCE_S) -> Iterator[Connection]:
+    """Open a store for writing, making it if it is not there; waits while another process writes.
+
+    Raises:
+        AnalyzerError: The path cannot be written, is no store, is of a newer version, or stays locked.
+    """
+    if not path.exists():
+        _create(path)
+    connection = _connect(path, read_only=False, patience_s=patience_s)
+    try:
+        _check_version(connection, path, migrate=True)
+        yield connection
+    except duckdb.IOException as error:
+        raise AnalyzerError(
+            f"{path} could not be written: {_first_line(error)} The store is as it was before; "
+            "free some space or check the disk, then run the command again."
+        ) from error
+    finally:
+        connection.close()
+
+
+@contextmanager
+def open_for_reading(path: Path, patience_s: float = 10.0, sandbox: bool = False) -> Iterator[Connection]:
+    """Open a store read-only.
+
+    Args:
+        sandbox: No file access, no settings, limited memory: for SQL that a user typed.
+
+    Raises:
+        AnalyzerError: There is no store, it is damaged, of another version, or stays locked.
+    """
+    if not path.exists():
+        raise AnalyzerError(
+            f"there is no store at {path}; load a run first: `analyzer ingest PATH --db {path}`, "
+            "or name the store with --db."
+        )
+    connection = _connect(path, read_only=True, patience_s=patience_s, sandbox=sandbox)
+    try:
+        _check_version(connection, path, migrate=False)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _create(path: Path) -> None:
+    """Make an empty store beside `path` and move it there whole, so that nobody sees half of one."""
+    if not path.parent.is_dir():
+        raise AnalyzerError(f"{path.parent} is no folder; make it or choose another --db.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        connection = duckdb.connect()
+        try:
+            quoted = str(temporary).replace("'", "''")
+            connection.execute(f"ATTACH '{quoted}' AS store (STORAGE_VERSION 'v1.5.0')")
+            connection.execute("USE store")
+            connection.execute(schema_sql("tables.sql"))
+            connection.execute(schema_sql("views.sql"))
+            connection.execute(
+                "INSERT INTO store_info VALUES (?, ?, ?)",
+                [STORE_VERSION, datetime.now(timezone.utc).isoformat(), "hostbound analyzer"],
+            )
+            connection.execute("USE memory")
+            connection.execute("DETACH store")
+        finally:
+            connection.close()
+        try:
+            os.link(temporary, path)  # never replaces a store that another process made meanwhile
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            if not path.exists():
+                os.replace(temporary, path)
+    except (duckdb.IOException, OSError) as error:
+        raise AnalyzerError(f"{path} cannot be made: {_first_line(error)}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+
+
+def _connect(path: Path, read_only: bool, patience_s: float, sandbox: bool = False) -> Connection:
+    config: dict[str, Any] = {}
+    if sandbox:
+        config = {
+            "enable_external_access": "false",
+            "allow_community_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "memory_limit": "2GB",
+            "lock_configuration": "true",
+        }
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return duckdb.connect(str(path), read_only=read_only, config=config)
+        except duckdb.IOException as error:
+            text = str(error)
+            if "lock" in text.lower():
+                if time.monotonic() < deadline:
+                    time.sleep(_POLL_S)
+                    continue
+                raise AnalyzerError(
+                    f"{path} is in use by another process ({_first_line(error)}) and stayed so for "
+                    f"{patience_s:.0f} s; try again when it has finished."
+                ) from error
+            raise AnalyzerError(
+                f"{path} cannot be opened as a store: {_first_line(error)} "
+                "Name another file with --db, or restore it from a copy."
+            ) from error
+        except duckdb.Error as error:
+            raise AnalyzerError(
+                f"{path} cannot be opened as a store: {_first_line(error)} "
+                "Name another file with --db, or restore it from a copy."
+            ) from error
+
+
+def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
+    try:
+        row = connection.execute("SELECT max(schema_version) FROM store_info").fetchone()
+    except duckdb.CatalogException as error:
+        raise AnalyzerError(
+            f"{path} is a DuckDB file but no Hostbound store; name another with --db."
+        ) from error
+    except duckdb.Error as error:
+        raise AnalyzerError(f"{path} is damaged: {_first_line(error)} Restore it from a copy.") from error
+    version = row[0] if row else None
+    if version is None:
+        raise AnalyzerError(f"{path} does not say its version; name another store with --db.")
+    if version > STORE_VERSION:
+        raise AnalyzerError(
+            f"{path} is of store version {version}, this program knows {STORE_VERSION}: upgrade hostbound."
+        )
+    if version < STORE_VERSION:
+        if not migrate:
+            raise AnalyzerError(
+                f"{path} is of store version {version}, this program reads {STORE_VERSION}: any "
+                "`analyzer ingest` on it brings it up to date."
+            )
+        connection.execute("BEGIN")
+        for step in range(version, STORE_VERSION):
+            for statement in MIGRATIONS[step]:
+                connection.execute(statement)
+        connection.execute("UPDATE store_info SET schema_version = ?", [STORE_VERSION])
+        connection.execute("COMMIT")
+
+
+def _first_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}."
+    text = str(error).strip().splitlines()
+    line = text[0] if text else type(error).__name__
+    return line if line.endswith(".") else line + "."

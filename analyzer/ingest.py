@@ -1,0 +1,239 @@
+"""Load runs into a store: find, prepare (in parallel), write each in one transaction.
+
+A run is written whole or not at all: what it had before is deleted and its rows inserted in the same
+transaction. The same content is the same run, so loading it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer import database, sources
+from analyzer.database import Connection
+from analyzer.errors import AnalyzerError
+from analyzer.kineto import Finding
+from analyzer.prepare import Prepared, prepare
+from analyzer.sources import Options, Source
+from schemas.errors import HostboundError
+
+# Tables whose rows belong to one run. `hosts` is shared and only grows.
+RUN_TABLES = (
+    "runs",
+    "files",
+    "traces",
+    "event_counts",
+    "trace_quality",
+    "names",
+    "shapes",
+    "threads",
+    "steps",
+    "ops",
+    "calls",
+    "kernels",
+    "device_events",
+    "launches",
+    "ledger",
+    "totals",
+    "floors",
+    "replay_kernels",
+    "matches",
+    "latency",
+    "step_latency",
+    "python_functions",
+)
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What became of one source.
+
+    Attributes:
+        state: "stored", "replaced", "already stored", or "failed".
+        error: One line, for "failed".
+        *_seconds: Where the time went; None if not done.
+    """
+
+    path: str
+    state: str
+    run_id: str | None = None
+    name: str | None = None
+    kernels: int | None = None
+    steps: int | None = None
+    events: int | None = None
+    json_bytes: int | None = None
+    read_seconds: float | None = None
+    analyse_seconds: float | None = None
+    write_seconds: float | None = None
+    findings: tuple[Finding, ...] = ()
+    error: str | None = None
+
+
+def ingest(
+    paths: Sequence[Path | str] | Path | str,
+    db: Path | str = database.DEFAULT_STORE,
+    *,
+    name: str | None = None,
+    step_annotation: Sequence[str] = (),
+    capture_trace: Path | str | None = None,
+    python_functions: bool = False,
+    replace_runs: bool = False,
+    jobs: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Ingested]:
+    """Load run directories, trace files or folders of them.
+
+    Args:
+        db: The store; made if it is not there.
+        name: Name of the run (one path only); default: file name up to .json, or folder name.
+        step_annotation: Shell patterns of the annotations that mark steps.
+        capture_trace: A trace that holds the capture of the graphs replayed in this one.
+        replace_runs: Load again what is stored already.
+        jobs: Sources prepared at once; default: as many as cores, at most the number of sources.
+        progress: Called with (path, file bytes read, file bytes in all); one job only.
+
+    Returns:
+        One entry a source, in the order found. A source that cannot be read is "failed" and stops no other.
+
+    Raises:
+        AnalyzerError: A path is not there, or the store cannot be written.
+    """
+    if isinstance(paths, (str, Path)):
+        paths = [paths]
+    found = sources.find([Path(p) for p in paths])
+    if name and len(found) > 1:
+        raise AnalyzerError(f"--name names one run, but {len(found)} were found; load them one by one.")
+    options = Options(
+        tuple(step_annotation), Path(capture_trace) if capture_trace else None, python_functions
+    )
+    db = Path(db)
+    results: dict[int, Ingested] = {}
+    todo: list[tuple[int, Source]] = []
+    for i, path in enumerate(found):
+        try:
+            source = sources.describe(path, name, options)
+        except HostboundError as error:
+            results[i] = Ingested(str(path), "failed", error=str(error))
+            continue
+        stored = None if replace_runs else _stored(db, source)
+        if stored:
+            results[i] = stored
+        else:
+            todo.append((i, source))
+    workers = min(jobs or os.cpu_count() or 1, len(todo))
+    for i, outcome in _prepare_all(todo, workers, progress):
+        results[i] = outcome if isinstance(outcome, Ingested) else _write(db, outcome)
+    return [results[i] for i in sorted(results)]
+
+
+def _stored(db: Path, source: Source) -> Ingested | None:
+    """What the store already has of this content; None if it is new."""
+    if not db.exists():
+        return None
+    with database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S) as connection:
+        row = connection.execute(
+            "SELECT name, step_annotation FROM runs WHERE run_id = ?", [source.run_id()]
+        ).fetchone()
+    if row is None:
+        return None
+    asked = ",".join(source.options.step_annotation)
+    if asked and asked != row[1]:
+        return Ingested(
+            str(source.path),
+            "failed",
+            source.run_id(),
+            row[0],
+            error=f"{source.path} is stored already as {row[0]!r} with steps marked by "
+            f"{row[1] or 'nothing'!r}; use --replace to load it again with {asked!r}.",
+        )
+    return Ingested(str(source.path), "already stored", source.run_id(), row[0])
+
+
+def _prepare_one(source: Source, progress: Callable[[int], None] | None = None) -> Prepared | Ingested:
+    try:
+        return prepare(source, progress)
+    except HostboundError as error:
+        return Ingested(str(source.path), "failed", source.run_id(), source.name, error=str(error))
+
+
+def _prepare_all(
+    todo: list[tuple[int, Source]],
+    workers: int,
+    progress: Callable[[str, int, int], None] | None,
+) -> Iterator[tuple[int, Prepared | Ingested]]:
+    if workers <= 1:
+        for i, source in todo:
+            total = sum(f.bytes for f in source.files if f.role in ("trace", "capture"))
+
+            def report(done: int, path: str = str(source.path), total: int = total) -> None:
+                if progress:
+                    progress(path, done, total)
+
+            yield i, _prepare_one(source, report)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = {pool.submit(_prepare_one, source): (i, source) for i, source in todo}
+        for future in as_completed(futures):
+            i, source = futures[future]
+            try:
+                yield i, future.result()
+            except OSError as error:  # the worker was killed, out of memory say
+                yield i, Ingested(str(source.path), "failed", error=f"{source.path}: {error}")
+            if progress:
+                progress(str(source.path), 1, 1)
+
+
+def _write(db: Path, prepared: Prepared) -> Ingested:
+    began = time.perf_counter()
+    with database.open_for_writing(db) as connection:
+        state = write_run(connection, prepared)
+    return Ingested(
+        path=prepared.path,
+        state=state,
+        run_id=prepared.run_id,
+        name=prepared.name,
+        kernels=prepared.kernels,
+        steps=prepared.steps,
+        events=prepared.events,
+        json_bytes=prepared.json_bytes,
+        read_seconds=round(prepared.read_seconds, 4),
+        analyse_seconds=round(prepared.analyse_seconds, 4),
+        write_seconds=round(time.perf_counter() - began, 4),
+        findings=tuple(prepared.findings),
+    )
+
+
+def write_run(connection: Connection, prepared: Prepared) -> str:
+    """Replace a run's rows in one transaction; returns "stored" or "replaced"."""
+    connection.execute("BEGIN TRANSACTION")
+    try:
+        before = connection.execute(
+            "SELECT count(*) FROM runs WHERE run_id = ?", [prepared.run_id]
+        ).fetchall()[0][0]
+        if before:
+            delete_run(connection, prepared.run_id)
+        for table, rows in prepared.tables.items():
+            connection.register("incoming", rows)
+            columns = ", ".join(rows.column_names)
+            unless = " WHERE host_id NOT IN (SELECT host_id FROM hosts)" if table == "hosts" else ""
+            connection.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming{unless}")
+            connection.unregister("incoming")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return "replaced" if before else "stored"
+
+
+def delete_run(connection: Connection, run_id: str) -> None:
+    """Delete a run's rows; the caller holds the transaction."""
+    for table in RUN_TABLES:
+        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+
+

@@ -1,0 +1,173 @@
+"""What `ingest` was given: run directories, trace files, or folders of them; found, hashed, checked.
+
+Reads no trace. A source's hash covers its content alone: the same content is the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.errors import AnalyzerError
+from schemas import run_directory
+from schemas.run_directory import Manifest, file_sha256
+
+TRACE_SUFFIXES = (".json", ".json.gz")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What changes the result of an ingest beside the content."""
+
+    step_annotation: tuple[str, ...] = ()
+    capture_trace: Path | None = None
+    python_functions: bool = False
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a source; `role` as in the table `files`."""
+
+    path: Path
+    role: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """One run to load. `manifest` is None for a bare trace."""
+
+    path: Path
+    name: str
+    manifest: Manifest | None
+    files: tuple[SourceFile, ...]
+    options: Options = field(default_factory=Options)
+
+    def content_sha256(self) -> str:
+        """Hash of the files' roles and hashes."""
+        text = "\n".join(f"{f.role} {f.sha256}" for f in self.files)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def run_id(self) -> str:
+        """The content's hash, shortened."""
+        return self.content_sha256()[:32]
+
+
+def trace_name(path: Path) -> str:
+    """A run's default name: the file name up to .json, or the folder's name."""
+    name = path.name
+    for suffix in (".json.gz", ".json"):
+        if name.endswith(suffix):
+            name = name[: -len(suffix)]
+            break
+    return name.removesuffix(".pt.trace") or path.name
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """Expand folders to the run directories and trace files in them.
+
+    Raises:
+        AnalyzerError: A path is not there, or a folder holds nothing to load.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise AnalyzerError(f"{path} does not exist; give a trace file, a run directory or a folder of them.")
+        if path.is_file() or (path / run_directory.MANIFEST).is_file():
+            found.append(path)
+            continue
+        if not path.is_dir():
+            raise AnalyzerError(f"{path} is neither a file nor a folder.")
+        inside: list[Path] = []
+        try:
+            for entry in sorted(path.iterdir()):
+                if entry.is_dir():
+                    inside += [entry] if (entry / run_directory.MANIFEST).is_file() else []
+                elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
+                    inside.append(entry)
+        except OSError as error:
+            raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error
+        if not inside and (path / run_directory.TRACE).is_file():
+            run_directory.read_manifest(path)  # says what is missing
+        if not inside:
+            raise AnalyzerError(
+                f"{path} holds no run directory and no trace (*.json, *.json.gz); give one of them."
+            )
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def describe(path: Path, name: str | None, options: Options) -> Source:
+    """Hash and check one run directory or trace file.
+
+    Raises:
+        AnalyzerError, RunDirectoryError: It cannot be read, or is not what its manifest says.
+    """
+    if path.is_dir():
+        return _run_directory(path, name, options)
+    files = [_file(path, "trace")]
+    if options.capture_trace:
+        files.append(_file(options.capture_trace, "capture"))
+    return Source(path, name or trace_name(path), None, tuple(files), options)
+
+
+def _run_directory(path: Path, name: str | None, options: Options) -> Source:
+    manifest = run_directory.read_manifest(path)
+    roles = {
+        run_directory.KERNEL_REPLAY: "replay",
+        run_directory.NULL_KERNEL: "floor",
+        run_directory.LATENCY: "latency",
+        run_directory.EXECUTION_TRACE: "execution_trace",
+    }
+    files = [_file(path / run_directory.MANIFEST, "manifest")]
+    for trace in manifest.traces:
+        files.append(_file(path / trace.file, "capture" if trace.role == "capture" else "trace"))
+    listed = {file.path.name for file in files}
+    capture = path / run_directory.CAPTURE_TRACE
+    if capture.is_file() and capture.name not in listed:
+        files.append(_file(capture, "capture"))
+    files += [_file(path / file, role) for file, role in roles.items() if (path / file).is_file()]
+    if options.capture_trace:
+        files.append(_file(options.capture_trace, "capture"))
+    for file, expected in manifest.files.items():
+        actual = next((f.sha256 for f in files if f.path.name == file), None)
+        if actual is None:
+            target = path / file
+            actual = file_sha256(target) if target.is_file() else None
+        if actual is None:
+            raise AnalyzerError(f"{path} lacks {file}, which its manifest lists; copy the folder again.")
+        if actual != expected:
+            raise AnalyzerError(
+                f"{path / file} is not the file that was recorded (its SHA-256 is {actual[:12]}..., the "
+                f"manifest says {expected[:12]}...); copy the folder again."
+            )
+    if not any(file.role == "trace" for file in files):
+        raise AnalyzerError(f"{path} lists no trace in its manifest; record the run again.")
+    return Source(path, name or manifest.name or path.name, manifest, tuple(files), options)
+
+
+def _file(path: Path, role: str) -> SourceFile:
+    try:
+        return SourceFile(path, role, file_sha256(path), path.stat().st_size)
+    except OSError as error:
+        raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one of the collector's JSON files.
+
+    Raises:
+        AnalyzerError: It is no JSON object.
+    """
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AnalyzerError(f"{path} cannot be read as JSON: {error}; record the run again.") from error
+    if not isinstance(value, dict):
+        raise AnalyzerError(f"{path} holds no JSON object; record the run again.")
+    return cast("dict[str, Any]", value)
