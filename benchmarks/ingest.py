@@ -79,19 +79,20 @@ def main() -> int:
         return 0
 
     about = environment("hostbound", "duckdb", "polars", "pyarrow", "numpy", "msgspec", "isal")
+    about["traces"] = {}
     results: list[Result] = []
     for size in arguments.sizes:
         trace, facts = prepared(size)
-        base = {"file": trace.name, "json_bytes": trace.stat().st_size, **facts}
-        results += hostbound(trace, base, arguments.repeat, pure=False)
-        results += hostbound(trace, base, 1, pure=True)
+        about["traces"][trace.name] = {"json_bytes": trace.stat().st_size, **facts}
+        results += hostbound(trace, arguments.repeat, pure=False)
+        results += hostbound(trace, 1, pure=True)
         done = measure([sys.executable, "-c", JSON_LOAD, str(trace)])
-        results += rows("json.load", base, [done])
+        results += rows("json.load", trace, [done])
         if not arguments.skip_hta and (size <= 300 or arguments.hta_large):
             done = measure([str(hta_python()), "-c", HTA, str(trace)], limit=arguments.hta_limit)
             if not done.timed_out:
                 about["versions"]["HolisticTraceAnalysis"] = last_json(done.stdout)["hta"]
-            results += rows("HTA", base, [done], limit=arguments.hta_limit)
+            results += rows("HTA", trace, [done], limit=arguments.hta_limit)
     print()
     print_table(results)
     path = write("ingest", f"{about['cpu_count']}-core-cpu", about, results)
@@ -138,7 +139,7 @@ def facts_path(trace: Path) -> Path:
 # ---- systems ------------------------------------------------------------------------------------
 
 
-def hostbound(trace: Path, base: dict[str, Any], repeat: int, pure: bool) -> list[Result]:
+def hostbound(trace: Path, repeat: int, pure: bool) -> list[Result]:
     """Ingest `trace` into a new store, `repeat` times."""
     system = "hostbound-pure" if pure else "hostbound"
     command = [str(Path(sys.executable).parent / "analyzer"), "ingest", str(trace)]
@@ -150,8 +151,8 @@ def hostbound(trace: Path, base: dict[str, Any], repeat: int, pure: bool) -> lis
             store = str(Path(folder) / "store.duckdb")
             done.append(measure([*command, "--db", store, "--json"], variables))
         parts.append(run_record(json.loads(done[-1].stdout)))
-    found = rows(system, base, done)
-    parameters = {"system": system, "file": base["file"]}
+    found = rows(system, trace, done)
+    parameters = {"system": system, "file": trace.name}
     for key in ("read_seconds", "analyse_seconds", "write_seconds"):
         samples = [part[key] for part in parts]
         found.append(result(key.removesuffix("_seconds") + "_time", "s", parameters, samples))
@@ -220,24 +221,26 @@ def measure(
     if not timed_out and process.returncode not in (0, 1):
         message = b"".join(errors).decode(errors="replace")
         raise SystemExit(f"{command[0]} ended with {process.returncode}:\n{message}")
-    say(f"  {seconds:.1f} s, {usage.ru_maxrss / 1e3:,.0f} MB{', stopped' if timed_out else ''}")
+    say(
+        f"  {seconds:.1f} s, {usage.ru_maxrss * 1024 / 1e6:,.0f} MB{', stopped' if timed_out else ''}"
+    )
     return Measured(seconds, usage.ru_maxrss * 1024 / 1e6, stdout, timed_out)
 
 
 def rows(
-    system: str, base: dict[str, Any], done: list[Measured], limit: float | None = None
+    system: str, trace: Path, done: list[Measured], limit: float | None = None
 ) -> list[Result]:
     """Return wall time, MB/s and peak memory; a run that was stopped has a limit and no samples."""
-    parameters = {"system": system, **base}
+    parameters: dict[str, Any] = {"system": system, "file": trace.name}
     stopped = any(one.timed_out for one in done)
     if stopped:
         parameters["stopped_after_s"] = limit
     seconds = [] if stopped else [one.seconds for one in done]
-    short = {"system": system, "file": base["file"]}
+    megabytes = trace.stat().st_size / 1e6
     return [
         result("wall_time", "s", parameters, seconds),
-        result("throughput", "MB/s", short, [base["json_bytes"] / 1e6 / s for s in seconds]),
-        result("peak_memory", "MB", short, [] if stopped else [one.peak_mb for one in done]),
+        result("throughput", "MB/s", parameters, [megabytes / s for s in seconds]),
+        result("peak_memory", "MB", parameters, [] if stopped else [one.peak_mb for one in done]),
     ]
 
 

@@ -2,8 +2,8 @@
 
 Every tile keeps its events, their order and their durations to the nanosecond. Correlation,
 external and flow ids, event indices, Python ids and step numbers get a stride a tile, so that no
-tile links into another. Process names and the profiler's own marks are written once. The text has Kineto's
-layout (one event over several lines), which is what a reader meets in the wild.
+tile links into another. Process names and the profiler's own marks are written once. The text has
+Kineto's layout (one event over several lines), which is what a reader meets in the wild.
 """
 
 from __future__ import annotations
