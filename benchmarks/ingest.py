@@ -86,10 +86,15 @@ def main() -> int:
         about["traces"][trace.name] = {"json_bytes": trace.stat().st_size, **facts}
         results += hostbound(trace, arguments.repeat, pure=False)
         results += hostbound(trace, 1, pure=True)
-        done = measure([sys.executable, "-c", JSON_LOAD, str(trace)])
+        done = measure("json.load", trace, [sys.executable, "-c", JSON_LOAD, str(trace)])
         results += rows("json.load", trace, [done])
         if not arguments.skip_hta and (size <= 300 or arguments.hta_large):
-            done = measure([str(hta_python()), "-c", HTA, str(trace)], limit=arguments.hta_limit)
+            done = measure(
+                "HTA",
+                trace,
+                [str(hta_python()), "-c", HTA, str(trace)],
+                limit=arguments.hta_limit,
+            )
             if not done.timed_out:
                 about["versions"]["HolisticTraceAnalysis"] = last_json(done.stdout)["hta"]
             results += rows("HTA", trace, [done], limit=arguments.hta_limit)
@@ -149,7 +154,7 @@ def hostbound(trace: Path, repeat: int, pure: bool) -> list[Result]:
     for _ in range(repeat):
         with tempfile.TemporaryDirectory(dir=DATA) as folder:
             store = str(Path(folder) / "store.duckdb")
-            done.append(measure([*command, "--db", store, "--json"], variables))
+            done.append(measure(system, trace, [*command, "--db", store, "--json"], variables))
         parts.append(run_record(json.loads(done[-1].stdout)))
     found = rows(system, trace, done)
     parameters = {"system": system, "file": trace.name}
@@ -190,13 +195,17 @@ def hta_python() -> Path:
 
 
 def measure(
-    command: list[str], variables: dict[str, str] | None = None, limit: float | None = None
+    system: str,
+    trace: Path,
+    command: list[str],
+    variables: dict[str, str] | None = None,
+    limit: float | None = None,
 ) -> Measured:
     """Run a command; return its wall time and the peak resident memory that the kernel counted.
 
     The peak of a child starts at what its parent held when it forked, so this process stays small.
     """
-    say(" ".join(Path(part).name if "/" in part else part.split("\n")[0] for part in command[:4]))
+    say(f"{system} on {trace.name}")
     with tempfile.TemporaryFile() as out:
         started = time.perf_counter()
         process = subprocess.Popen(
@@ -221,10 +230,9 @@ def measure(
     if not timed_out and process.returncode not in (0, 1):
         message = b"".join(errors).decode(errors="replace")
         raise SystemExit(f"{command[0]} ended with {process.returncode}:\n{message}")
-    say(
-        f"  {seconds:.1f} s, {usage.ru_maxrss * 1024 / 1e6:,.0f} MB{', stopped' if timed_out else ''}"
-    )
-    return Measured(seconds, usage.ru_maxrss * 1024 / 1e6, stdout, timed_out)
+    peak_mb = usage.ru_maxrss * 1024 / 1e6
+    say(f"  {seconds:.1f} s, {peak_mb:,.0f} MB{', stopped' if timed_out else ''}")
+    return Measured(seconds, peak_mb, stdout, timed_out)
 
 
 def rows(
