@@ -152,14 +152,14 @@ def _connect(path: Path, read_only: bool, patience_s: float, sandbox: bool = Fal
 
 def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
     try:
-        row = connection.execute("SELECT max(schema_version) FROM store_info").fetchone()
+        rows = connection.execute("SELECT max(schema_version) FROM store_info").fetchall()
     except duckdb.CatalogException as error:
         raise AnalyzerError(
             f"{path} is a DuckDB file but no Hostbound store; name another with --db."
         ) from error
     except duckdb.Error as error:
         raise AnalyzerError(f"{path} is damaged: {_first_line(error)} Restore it from a copy.") from error
-    version = row[0] if row else None
+    version = rows[0][0] if rows else None
     if version is None:
         raise AnalyzerError(f"{path} does not say its version; name another store with --db.")
     if version > STORE_VERSION:

@@ -136,11 +136,12 @@ def _stored(db: Path, source: Source) -> Ingested | None:
     if not db.exists():
         return None
     with database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S) as connection:
-        row = connection.execute(
+        rows = connection.execute(
             "SELECT name, step_annotation FROM runs WHERE run_id = ?", [source.run_id()]
-        ).fetchone()
-    if row is None:
+        ).fetchall()
+    if not rows:
         return None
+    row = rows[0]
     asked = ",".join(source.options.step_annotation)
     if asked and asked != row[1]:
         return Ingested(
