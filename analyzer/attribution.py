@@ -353,9 +353,7 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     """Correlation to call; where several calls share one, a launch by name before others, then the first."""
     usable = np.flatnonzero(calls.correlation > 0)
     order = usable[
-        np.lexsort(
-            (calls.start[usable], calls.kind[usable] == 0, calls.correlation[usable])
-        )
+        np.lexsort((calls.start[usable], calls.kind[usable] == 0, calls.correlation[usable]))
     ]
     known, first = np.unique(calls.correlation[order], return_index=True)
     device.call = np.full(len(device.start), -1, np.int64)
@@ -520,7 +518,9 @@ def _count_links(result: Attributed) -> None:
         )
     if len(calls.start) and len(device.start) == 0 and len(ops.start):
         trace.findings.append(
-            Finding("no_device_events", "warning", 1, None, "the trace has calls but no device event")
+            Finding(
+                "no_device_events", "warning", 1, None, "the trace has calls but no device event"
+            )
         )
     if not len(calls.start) and not len(device.start):
         trace.findings.append(

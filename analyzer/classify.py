@@ -193,7 +193,9 @@ _FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _TRITON = re.compile(r"^triton_(poi|red|per|tem)_")
-_ATEN_FUNCTOR = re.compile(r"direct_copy_kernel|copy_kernel|FillFunctor|LoadWithCast", re.IGNORECASE)
+_ATEN_FUNCTOR = re.compile(
+    r"direct_copy_kernel|copy_kernel|FillFunctor|LoadWithCast", re.IGNORECASE
+)
 _ATEN_GENERIC = re.compile(
     r"^(?:index_|vectorized_|unrolled_|vectorized_templated_|legacy_)*elementwise_kernel|"
     r"^distribution_elementwise|^unrolled_elementwise"
@@ -235,7 +237,8 @@ _LIBRARY_GEMM = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NOT_LIBRARY = re.compile(
-    r"^triton_|at::native|at_cuda_detail|pytorch_flash|flash_fwd|flash_bwd|nccl|rccl|fmha_", re.IGNORECASE
+    r"^triton_|at::native|at_cuda_detail|pytorch_flash|flash_fwd|flash_bwd|nccl|rccl|fmha_",
+    re.IGNORECASE,
 )
 _NOT_PAPER = ("nvjet", "wgmma", "s884gemm")
 

@@ -57,7 +57,9 @@ def open_for_writing(path: Path, patience_s: float = LOCK_PATIENCE_S) -> Iterato
 
 
 @contextmanager
-def open_for_reading(path: Path, patience_s: float = 10.0, sandbox: bool = False) -> Iterator[Connection]:
+def open_for_reading(
+    path: Path, patience_s: float = 10.0, sandbox: bool = False
+) -> Iterator[Connection]:
     """Open a store read-only.
 
     Args:
@@ -158,7 +160,9 @@ def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
             f"{path} is a DuckDB file but no Hostbound store; name another with --db."
         ) from error
     except duckdb.Error as error:
-        raise AnalyzerError(f"{path} is damaged: {_first_line(error)} Restore it from a copy.") from error
+        raise AnalyzerError(
+            f"{path} is damaged: {_first_line(error)} Restore it from a copy."
+        ) from error
     version = rows[0][0] if rows else None
     if version is None:
         raise AnalyzerError(f"{path} does not say its version; name another store with --db.")

@@ -80,9 +80,7 @@ def spans(a: Attributed) -> Launches:
     """T_py, T_dispatch, T_launch and T_exec of each launch (method.md section 2)."""
     calls, ops, device = a.calls, a.ops, a.device
     executed = (
-        ((calls.kind == _KERNEL_LAUNCH) | (calls.kind == _GRAPH))
-        & (calls.capture < 0)
-        & ~calls.bad
+        ((calls.kind == _KERNEL_LAUNCH) | (calls.kind == _GRAPH)) & (calls.capture < 0) & ~calls.bad
     )
     call = np.flatnonzero(executed)
     call = call[np.lexsort((calls.index[call], calls.start[call]))]
@@ -149,7 +147,9 @@ def _first_kernels(a: Attributed, call: Ints) -> tuple[Ints, Ints, Ints]:
     """First kernel, number of kernels and their summed duration, of each call."""
     device = a.device
     kernels = np.flatnonzero((device.call >= 0) & (device.kind == _KERNEL))
-    kernels = kernels[np.lexsort((device.start[kernels], device.bad[kernels], device.call[kernels]))]
+    kernels = kernels[
+        np.lexsort((device.start[kernels], device.bad[kernels], device.call[kernels]))
+    ]
     owner = device.call[kernels]
     begin = np.searchsorted(owner, call)
     stop = np.searchsorted(owner, call, "right")
@@ -231,7 +231,9 @@ def _gaps(a: Attributed) -> Ints:
     step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
     begins = step_start[ops.step[outer]]  # step -1 takes the last entry, the whole trace's
     for value in np.unique(ops.thread[outer]).tolist():
-        own = order[np.searchsorted(thread[order], value) : np.searchsorted(thread[order], value, "right")]
+        own = order[
+            np.searchsorted(thread[order], value) : np.searchsorted(thread[order], value, "right")
+        ]
         reach = np.concatenate(([UNKNOWN], np.maximum.accumulate(end[own])[:-1]))
         at = np.flatnonzero(is_op[own])
         mine = own[at]  # position in `outer`, as ops come first

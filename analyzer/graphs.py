@@ -79,7 +79,8 @@ def lend(target: Attributed, known: Sequence[Captured]) -> None:
     resolved = by_name = 0
     last = -1
     for replay, begin in sorted(
-        zip(replays.tolist(), bounds.tolist(), strict=True), key=lambda pair: int(calls.start[pair[0]])
+        zip(replays.tolist(), bounds.tolist(), strict=True),
+        key=lambda pair: int(calls.start[pair[0]]),
     ):
         events = members[begin : begin + int(calls.device_events[replay])]
         names = [trace.strings[i] for i in device.name[events].tolist()]
@@ -95,8 +96,14 @@ def lend(target: Attributed, known: Sequence[Captured]) -> None:
         by_name += len(events) * named
     total = len(members)
     if resolved == total:
-        how = "names agree" if by_name == resolved else "matched by order and kind: the calls name no kernel"
-        message = f"all {total} device events of graph replays took their op from the capture ({how})"
+        how = (
+            "names agree"
+            if by_name == resolved
+            else "matched by order and kind: the calls name no kernel"
+        )
+        message = (
+            f"all {total} device events of graph replays took their op from the capture ({how})"
+        )
         trace.findings.append(Finding("graph_ops", "note", resolved, None, message))
     else:
         trace.findings.append(

@@ -107,7 +107,9 @@ def ingest(
         paths = [paths]
     found = sources.find([Path(p) for p in paths])
     if name and len(found) > 1:
-        raise AnalyzerError(f"--name names one run, but {len(found)} were found; load them one by one.")
+        raise AnalyzerError(
+            f"--name names one run, but {len(found)} were found; load them one by one."
+        )
     options = Options(
         tuple(step_annotation), Path(capture_trace) if capture_trace else None, python_functions
     )
@@ -155,7 +157,9 @@ def _stored(db: Path, source: Source) -> Ingested | None:
     return Ingested(str(source.path), "already stored", source.run_id(), row[0])
 
 
-def _prepare_one(source: Source, progress: Callable[[int], None] | None = None) -> Prepared | Ingested:
+def _prepare_one(
+    source: Source, progress: Callable[[int], None] | None = None
+) -> Prepared | Ingested:
     try:
         return prepare(source, progress)
     except HostboundError as error:
@@ -223,7 +227,9 @@ def write_run(connection: Connection, prepared: Prepared) -> str:
             connection.register("incoming", rows)
             columns = ", ".join(rows.column_names)
             unless = " WHERE host_id NOT IN (SELECT host_id FROM hosts)" if table == "hosts" else ""
-            connection.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming{unless}")
+            connection.execute(
+                f"INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming{unless}"
+            )
             connection.unregister("incoming")
         connection.execute("COMMIT")
     except BaseException:
@@ -236,5 +242,3 @@ def delete_run(connection: Connection, run_id: str) -> None:
     """Delete a run's rows; the caller holds the transaction."""
     for table in RUN_TABLES:
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
-
-

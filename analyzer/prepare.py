@@ -97,7 +97,9 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     read_seconds = time.perf_counter() - began
     began = time.perf_counter()
 
-    captured = [c for _, traces in lent for t in traces for c in graphs.captures(attribution.attribute(t))]
+    captured = [
+        c for _, traces in lent for t in traces for c in graphs.captures(attribution.attribute(t))
+    ]
     attributed: list[tuple[str, Attributed]] = []
     for file, traces in loaded:
         for trace in traces:
@@ -140,7 +142,9 @@ def _floor(source: Source, spans: list[Launches]) -> tuple[Floor, list[dict[str,
                 samples = np.array([int(v) for v in entry["samples_ns"]], np.int64)
                 api, definition = str(entry["launch_api"]), str(entry["definition"])
             except (KeyError, TypeError, ValueError) as error:
-                raise AnalyzerError(f"{file.path} has a floor without {error}; measure it again.") from error
+                raise AnalyzerError(
+                    f"{file.path} has a floor without {error}; measure it again."
+                ) from error
             if not len(samples):
                 continue
             p50 = decompose.percentile(samples, 50)
@@ -162,7 +166,9 @@ def _floor(source: Source, spans: list[Launches]) -> tuple[Floor, list[dict[str,
         default = by_api.get("cudaLaunchKernel") or sorted(by_api.values())[len(by_api) // 2]
         return Floor("null_kernel", default, by_api), rows
     samples = [decompose.clean_gaps(s) for s in spans]
-    return decompose.trace_floor(np.concatenate(samples) if samples else np.empty(0, np.int64)), rows
+    return decompose.trace_floor(
+        np.concatenate(samples) if samples else np.empty(0, np.int64)
+    ), rows
 
 
 class _Builder:
@@ -187,6 +193,7 @@ class _Builder:
         self.trace_number = 0
         self.gpu: str | None = None
         self.metadata: dict[str, Any] | None = None
+        self.steps_lack_floor = False
         self.run_totals: totals.Totals
 
     # -- one trace
@@ -198,7 +205,9 @@ class _Builder:
             (a.ops.name, a.calls.name, a.device.name, a.device.captured_op, a.python["name"])
         )
         name_of = self.names.mapping(strings, used)
-        shape_of = self.shapes.mapping(strings, np.concatenate((a.ops.shape, a.device.captured_shape)))
+        shape_of = self.shapes.mapping(
+            strings, np.concatenate((a.ops.shape, a.device.captured_shape))
+        )
         thread_of = np.array([self._thread(a, pair) for pair in a.threads] + [-1], np.int64)
         kernel_ids = self._identities(a, name_of, shape_of)
         self._match(a, launches, kernel_ids)
@@ -312,7 +321,9 @@ class _Builder:
         off.device += len(device.start)
         off.steps += len(a.steps)
 
-    def add_trace_row(self, file: str, trace: kineto.Trace, role: str, a: Attributed | None) -> None:
+    def add_trace_row(
+        self, file: str, trace: kineto.Trace, role: str, a: Attributed | None
+    ) -> None:
         trace_id, self.trace_number = self.trace_number, self.trace_number + 1
         rank = trace.metadata.get("distributedInfo")
         rank = rank.get("rank") if isinstance(rank, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -399,11 +410,10 @@ class _Builder:
         )
         rows = [{"trace_id": trace_id, "step_id": None, **asdict(whole)}]
         for i, step in enumerate(a.steps):
-            row = (
-                totals.of_step(
-                    a, launches, self.floor, i, step.end - step.start, ledger.window(busy, step)
-                )
+            row = totals.of_step(
+                a, launches, self.floor, i, step.end - step.start, ledger.window(busy, step)
             )
+            self.steps_lack_floor |= row.orchestration_ns is None
             rows.append({"trace_id": trace_id, "step_id": off + i, **asdict(row)})
         self._append_rows("totals", rows)
         self.parts_totals.append(whole)
@@ -519,7 +529,9 @@ class _Builder:
                     dispatch[row["kernel_id"]] = decompose.median_ns(np.array(replay.dispatch_ns))
                 if replay.launch_ns:
                     launch[row["kernel_id"]] = decompose.median_ns(np.array(replay.launch_ns))
-        first = np.where(launches.first >= 0, kernel_ids[launches.first] if len(kernel_ids) else -1, -1)
+        first = np.where(
+            launches.first >= 0, kernel_ids[launches.first] if len(kernel_ids) else -1, -1
+        )
         plain = ~launches.is_graph
         launches.replay_dispatch = np.where(plain, dispatch[first], UNKNOWN)
         launches.replay_launch = np.where(plain, launch[first], UNKNOWN)
@@ -530,7 +542,9 @@ class _Builder:
         tiers = [row["tier"] for row in self.match_rows]
         codes = np.array([match.TIERS.index(t) for t in tiers] + [match.TIERS.index("unmatched")])
         words = codes[kernel]
-        return pa.array([match.TIERS[i] for i in words.tolist()], pa.string(), mask=launches.is_graph)
+        return pa.array(
+            [match.TIERS[i] for i in words.tolist()], pa.string(), mask=launches.is_graph
+        )
 
     # -- all traces together
 
@@ -548,7 +562,13 @@ class _Builder:
             [
                 dict(
                     zip(
-                        ("shape_id", "input_dims", "input_types", "input_strides", "concrete_inputs"),
+                        (
+                            "shape_id",
+                            "input_dims",
+                            "input_types",
+                            "input_strides",
+                            "concrete_inputs",
+                        ),
                         (i, *_shape(text)),
                         strict=True,
                     )
@@ -583,12 +603,14 @@ class _Builder:
         environment = asdict(manifest.environment) if manifest else None
         host_id = None
         if environment and any(v for v in environment.values()):
-            host_id = hashlib.sha256(
-                json.dumps(environment, sort_keys=True).encode()
-            ).hexdigest()[:16]
+            host_id = hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[
+                :16
+            ]
             row = {k: v for k, v in environment.items() if k != "gpu_clocks"}
             row["versions"] = json.dumps(row["versions"])
-            self.parts.setdefault("hosts", []).append(pa.Table.from_pylist([{"host_id": host_id, **row}]))
+            self.parts.setdefault("hosts", []).append(
+                pa.Table.from_pylist([{"host_id": host_id, **row}])
+            )
         self.parts["runs"] = [pa.Table.from_pylist([self._run_row(host_id)])]
         return {
             name: pa.concat_tables(parts, promote_options="permissive")
@@ -627,14 +649,16 @@ class _Builder:
         t = self.run_totals
         found: list[Finding] = []
         if t.launches and t.floor_source == "none" and t.launches > t.graph_launches:
+            where = "of some steps" if self.steps_lack_floor else "outside the steps"
             found.append(
                 Finding(
                     "no_floor",
-                    "warning",
+                    "warning" if self.steps_lack_floor else "note",
                     1,
                     None,
                     "no launch floor: none was measured and the trace has fewer than "
-                    f"{decompose.FEWEST_CLEAN_SAMPLES} clean launches; dKT, T_Orchestration and HDBI are unknown",
+                    f"{decompose.FEWEST_CLEAN_SAMPLES} clean launches; dKT, T_Orchestration and "
+                    f"HDBI {where} are unknown",
                 )
             )
         elif t.floor_source == "trace":
@@ -720,7 +744,10 @@ class _Builder:
             )
 
     def _append(self, table: str, trace_id: int, columns: dict[str, Any]) -> None:
-        arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
+        arrays = {
+            name: value if isinstance(value, pa.Array) else pa.array(value)
+            for name, value in columns.items()
+        }
         n = len(next(iter(arrays.values())))
         if not n:
             return

@@ -70,7 +70,9 @@ def _sql(name: str) -> str:
     return (resources.files("analyzer") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _frame(connection: Connection, sql: str, parameters: dict[str, Any] | None = None) -> pl.DataFrame:
+def _frame(
+    connection: Connection, sql: str, parameters: dict[str, Any] | None = None
+) -> pl.DataFrame:
     relation = connection.sql(sql, params=parameters)
     return cast("pl.DataFrame", pl.from_arrow(relation.to_arrow_table()))
 
@@ -110,7 +112,9 @@ def find_run(connection: Connection, reference: str) -> str:
             return found[0]["run_id"]
         if found:
             listed = ", ".join(f"{r['run_id'][:12]} ({r['name']})" for r in found[:6])
-            raise AnalyzerError(f"{reference!r} means {len(found)} runs: {listed}; give more of the id.")
+            raise AnalyzerError(
+                f"{reference!r} means {len(found)} runs: {listed}; give more of the id."
+            )
     listed = ", ".join(r["name"] for r in rows[:8]) + (", ..." if len(rows) > 8 else "")
     raise AnalyzerError(f"there is no run {reference!r} in the store; it has: {listed}.")
 
@@ -321,5 +325,3 @@ def latency(connection: Connection, run_id: str) -> dict[str, Any] | None:
         if row["n"]:
             result[name] = row
     return result or None
-
-

@@ -77,5 +77,3 @@ class Scanner(Protocol):
     def add(self, row: tuple[Any, ...]) -> None:
         """Append one row that the repair path made, in the order of ROW."""
         ...
-
-

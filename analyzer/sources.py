@@ -77,7 +77,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise AnalyzerError(f"{path} does not exist; give a trace file, a run directory or a folder of them.")
+            raise AnalyzerError(
+                f"{path} does not exist; give a trace file, a run directory or a folder of them."
+            )
         if path.is_file() or (path / run_directory.MANIFEST).is_file():
             found.append(path)
             continue
@@ -140,7 +142,9 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
             target = path / file
             actual = file_sha256(target) if target.is_file() else None
         if actual is None:
-            raise AnalyzerError(f"{path} lacks {file}, which its manifest lists; copy the folder again.")
+            raise AnalyzerError(
+                f"{path} lacks {file}, which its manifest lists; copy the folder again."
+            )
         if actual != expected:
             raise AnalyzerError(
                 f"{path / file} is not the file that was recorded (its SHA-256 is {actual[:12]}..., the "
@@ -167,7 +171,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise AnalyzerError(f"{path} cannot be read as JSON: {error}; record the run again.") from error
+        raise AnalyzerError(
+            f"{path} cannot be read as JSON: {error}; record the run again."
+        ) from error
     if not isinstance(value, dict):
         raise AnalyzerError(f"{path} holds no JSON object; record the run again.")
     return cast("dict[str, Any]", value)

@@ -69,13 +69,20 @@ def hdbi(device_ns: int | None, orchestration_ns: int | None) -> float | None:
     if device_ns is None or orchestration_ns is None:
         return None
     if device_ns < 0 or orchestration_ns < 0:
-        raise ValueError(f"negative time: device {device_ns} ns, orchestration {orchestration_ns} ns")
+        raise ValueError(
+            f"negative time: device {device_ns} ns, orchestration {orchestration_ns} ns"
+        )
     both = device_ns + orchestration_ns
     return device_ns / both if both else None
 
 
 def of_step(
-    a: Attributed, launches: Launches, floor: Floor, number: int | None, wall_ns: int, window: Window
+    a: Attributed,
+    launches: Launches,
+    floor: Floor,
+    number: int | None,
+    wall_ns: int,
+    window: Window,
 ) -> Totals:
     """Totals of step `number`, or of everything in the trace (None)."""
     calls, device, ops = a.calls, a.device, a.ops

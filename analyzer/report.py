@@ -1,0 +1,158 @@
+"""One run's answer as a dict: how host-bound is it, which account is to blame, what is exposed.
+
+Built from `queries`; `report_text.py` prints it. Integer nanoseconds, unknown is None. A time taken under
+the profiler is never called a latency.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from analyzer import classify, queries
+from analyzer.database import Connection
+
+HOST_BOUND_BELOW = 0.4
+DEVICE_BOUND_FROM = 0.6
+
+ACCOUNT_MEANS = {
+    "python": "Python and everything else outside operators",
+    "region": "compiled-region wrappers: guards, generated glue code",
+    "framework": "PyTorch operators: dispatch, shapes, allocation",
+    "library": "inside CUDA libraries' host code (cuBLAS, cuDNN)",
+    "launch": "in kernel launch calls",
+    "graph_launch": "in graph launch calls",
+    "memory": "in copy, memset and allocation calls",
+    "wait": "waiting for the device",
+    "other_call": "in other CUDA calls (attributes, events, module loading)",
+}
+TOP = 15
+
+
+def report(connection: Connection, run_id: str) -> dict[str, Any]:
+    """Everything the command `report` shows of a run.
+
+    Keys: run, verdict, totals (everything recorded), measured (sum over the steps), phases, steps (each
+    with its ledger), ledger (whole trace), match, families, kernels, ops, coverage, floors, latency,
+    inflation, shares, quality, warnings.
+    """
+    run = queries.run(connection, run_id)
+    totals = queries.totals(connection, run_id)
+    steps = queries.steps(connection, run_id)
+    measured = queries.added(steps)
+    step_ids = None if _whole_trace(steps) else [step["step_id"] for step in steps]
+    latency = queries.latency(connection, run_id)
+    quality = queries.quality(connection, run_id)
+    phases = _phases(steps)
+    families = queries.families(connection, run_id)
+    return {
+        "run": run,
+        "verdict": verdict(measured, totals),
+        "totals": totals,
+        "measured": measured,
+        "phases": phases,
+        "steps": steps,
+        "ledger": queries.ledger(connection, run_id),
+        "match": queries.match_tiers(connection, run_id),
+        "families": {row.pop("family"): row for row in families},
+        "kernels": queries.kernels(connection, run_id, step_ids=step_ids, limit=TOP).to_dicts(),
+        "ops": queries.ops(connection, run_id, step_ids=step_ids, limit=TOP).to_dicts(),
+        "coverage": queries.coverage(connection, run_id),
+        "kernels_per_output_token": _kernels_per_token(run, steps),
+        "floors": queries.floors(connection, run_id),
+        "latency": latency,
+        "inflation": _inflation(phases, latency),
+        "quality": quality,
+        "warnings": [row["message"] for row in quality if row["severity"] == "warning"],
+    }
+
+
+def _whole_trace(steps: list[dict[str, Any]]) -> bool:
+    return all(step["phase"] == "trace" for step in steps)
+
+
+def _phases(steps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Figures of each phase: sums over its steps, and the median step."""
+    result: dict[str, dict[str, Any]] = {}
+    for phase in dict.fromkeys(step["phase"] for step in steps):
+        own = [step for step in steps if step["phase"] == phase]
+        sums = queries.added(own)
+        sums["step_elapsed_ns"] = [step["elapsed_ns"] for step in own]
+        sums["step_wall_ns"] = [step["wall_ns"] for step in own]
+        sums["median_elapsed_ns"] = round(median(sums["step_elapsed_ns"]))
+        result[phase] = sums
+    return result
+
+
+def _kernels_per_token(run: dict[str, Any], steps: list[dict[str, Any]]) -> float | None:
+    """Kernels of a decode step for each sequence's token; a generate call without steps by its tokens."""
+    decode = [step for step in steps if step["phase"] == "decode"]
+    if decode:
+        return sum(step["kernels"] for step in decode) / len(decode)
+    tokens = run.get("new_tokens")
+    return sum(step["kernels"] for step in steps) / tokens if tokens else None
+
+
+def _inflation(
+    phases: dict[str, dict[str, Any]], latency: dict[str, Any] | None
+) -> dict[str, float] | None:
+    """Profiled step time over un-profiled step time, by phase: what the profiler costs."""
+    found: dict[str, float] = {}
+    for phase, figures in phases.items():
+        bare = (latency or {}).get(f"{phase}_step")
+        if bare and bare["p50_ns"]:
+            found[phase] = figures["median_elapsed_ns"] / bare["p50_ns"]
+    return found or None
+
+
+def reading(value: float | None) -> str:
+    """HDBI in words."""
+    if value is None:
+        return "unknown"
+    if value < HOST_BOUND_BELOW:
+        return "host-bound"
+    return "device-bound" if value >= DEVICE_BOUND_FROM else "balanced"
+
+
+def verdict(measured: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
+    """How host-bound, which account is to blame, what is exposed: in a sentence and in figures."""
+    value = measured["hdbi"]
+    exposed = {name: entry["exposed_ns"] for name, entry in measured["ledger"].items()}
+    idle = sum(exposed.values())
+    wall = sum(entry["ns"] for entry in measured["ledger"].values())
+    worst = max(exposed, key=lambda name: exposed[name]) if idle > 0 else None
+    parts = {
+        "framework translation (dFT)": measured["ft_ns"],
+        "CUDA-library translation (dCT)": measured["ct_ns"],
+        "launch path (dKT)": measured["kt_ns"],
+    }
+    known = {name: ns for name, ns in parts.items() if ns}
+    largest = max(known, key=lambda name: known[name]) if known else None
+    sentences: list[str] = []
+    if not totals["kernels"]:
+        sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
+    elif value is None:
+        sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
+    else:
+        sentences.append(
+            {
+                "host-bound": "Host-bound: preparing the work costs more than doing it.",
+                "balanced": "Balanced: preparing the work costs about as much as doing it.",
+                "device-bound": "Device-bound: the work itself dominates.",
+            }[reading(value)]
+        )
+    if totals["kernels"] and wall and worst:
+        sentences.append(
+            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; most of that idle time "
+            f"({exposed[worst] / idle:.0%}) passes in {worst}: {ACCOUNT_MEANS[worst]}."
+        )
+    return {
+        "reading": reading(value),
+        "hdbi": value,
+        "largest_component": largest,
+        "idle_ns": idle,
+        "idle_share": idle / wall if wall else None,
+        "most_exposed_account": worst,
+        "accounts": list(classify.ACCOUNTS),
+        "sentence": " ".join(sentences),
+    }

@@ -1,0 +1,460 @@
+"""Prints a report for a terminal of 100 columns. Kernel names are text, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analyzer import numbers
+from analyzer.report import ACCOUNT_MEANS
+
+WIDTH = 100
+BAR = 24
+
+
+def console(file: Any = None) -> Console:
+    """A console that wraps at 100 columns and colours only a terminal."""
+    return Console(
+        width=WIDTH, file=file, highlight=False, emoji=False, markup=False, soft_wrap=False
+    )
+
+
+def table(
+    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], indent: int = 2
+) -> Table:
+    """A plain table; a column is (heading, "left" | "right" | "name"); names are cut to fit."""
+    result = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(h for h, _ in columns)
+    )
+    result.add_column("", width=max(indent - 2, 0))
+    for heading, kind in columns:
+        result.add_column(
+            Text(heading, style="dim"),
+            justify="right" if kind == "right" else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if kind == "name" else None,
+        )
+    result.expand = any(kind == "name" for _, kind in columns)
+    for row in rows:
+        result.add_row("", *[Text(cell) for cell in row])
+    return result
+
+
+def bar(part: float, whole: float) -> str:
+    """A bar of at most BAR characters."""
+    return "█" * round(BAR * part / whole) if whole > 0 else ""
+
+
+def heading(out: Console, text: str) -> None:
+    """A section's title."""
+    out.print()
+    out.print(Text(text, style="bold"))
+
+
+def print_report(value: dict[str, Any], out: Console) -> None:
+    """Print everything of `report.report`."""
+    run, totals, measured = value["run"], value["totals"], value["measured"]
+    _head(run, out)
+    out.print()
+    out.print(Text(value["verdict"]["sentence"]))
+    _balance(value, out)
+    _ledger(value, out)
+    _steps(value, out)
+    _families(value["families"], out)
+    _kernels(value, out)
+    _ops(value["ops"], out)
+    _latency(value, out)
+    _coverage(value, out)
+    _quality(value["quality"], out)
+    del totals, measured
+
+
+def _head(run: dict[str, Any], out: Console) -> None:
+    out.print(Text(f"{run['name']}  ", style="bold") + Text(run["run_id"][:12], style="dim"))
+    facts = [
+        run["model"],
+        run["mode"],
+        f"batch {run['batch_size']}" if run["batch_size"] else None,
+        f"prompt {run['prompt_len']}" if run["prompt_len"] else None,
+        f"{run['new_tokens']} new tokens" if run["new_tokens"] else None,
+        run["dtype"],
+        run["attention"],
+        run["gpu"] or "GPU not named",
+    ]
+    out.print(Text("  ".join(str(fact) for fact in facts if fact)))
+
+
+def _balance(value: dict[str, Any], out: Console) -> None:
+    measured, totals = value["measured"], value["totals"]
+    steps = measured["steps"]
+    whole = all(step["phase"] == "trace" for step in value["steps"])
+    heading(
+        out,
+        "Balance over the whole trace"
+        if whole
+        else f"Balance over {steps} step{'s' * (steps != 1)}",
+    )
+    orchestration = measured["orchestration_ns"]
+    active = measured["device_active_ns"]
+    largest = max(orchestration or 0, active or 0, 1)
+    floor = (
+        f"launch floor {numbers.duration(totals['launch_floor_ns'])} ({totals['floor_source']})"
+        if totals["launch_floor_ns"] is not None
+        else "no launch floor"
+    )
+    rows = [
+        (
+            "HDBI",
+            numbers.index(measured["hdbi"]),
+            value["verdict"]["reading"],
+            "0 host-bound, 1 device-bound",
+        ),
+        (
+            "T_DeviceActive",
+            numbers.duration(active),
+            bar(active or 0, largest),
+            f"{numbers.count(measured['kernels'])} kernels",
+        ),
+        (
+            "T_Orchestration",
+            numbers.duration(orchestration),
+            bar(orchestration or 0, largest),
+            f"{numbers.count(measured['launches'])} launches, {numbers.count(measured['graph_launches'])} of graphs",
+        ),
+        (
+            "  dFT framework",
+            numbers.duration(measured["ft_ns"]),
+            bar(measured["ft_ns"] or 0, largest),
+            "translation in Python and PyTorch",
+        ),
+        (
+            "  dCT CUDA library",
+            numbers.duration(measured["ct_ns"]),
+            bar(measured["ct_ns"] or 0, largest),
+            f"by the paper's rule {numbers.duration(measured['ct_paper_ns'])}",
+        ),
+        (
+            "  dKT launch path",
+            numbers.duration(measured["kt_ns"]),
+            bar(measured["kt_ns"] or 0, largest),
+            floor,
+        ),
+        (
+            "  above the floor",
+            _above_floor(measured),
+            "",
+            "shown, in no sum" if measured["kt_fw_low_ns"] is not None else "needs kernel replay",
+        ),
+        (
+            "TKLQT",
+            numbers.duration(measured["tklqt_ns"]),
+            "",
+            "launch and queueing time of all kernels",
+        ),
+        (
+            "device busy",
+            numbers.duration(measured["device_busy_ns"]),
+            "",
+            f"union of kernels, copies, memsets; HDBI by it {numbers.index(measured['hdbi_busy'])}",
+        ),
+    ]
+    out.print(table([("", "left"), ("", "right"), ("", "left"), ("", "name")], rows))
+
+
+def _above_floor(measured: dict[str, Any]) -> str:
+    low, high = measured["kt_fw_low_ns"], measured["kt_fw_high_ns"]
+    if low is None:
+        return numbers.UNKNOWN
+    if measured["kt_fw_ns"] is not None or low == high:
+        return numbers.duration(low)
+    return f"{numbers.duration(low)} to {numbers.duration(high)}"
+
+
+def _ledger(value: dict[str, Any], out: Console) -> None:
+    ledger = value["measured"]["ledger"]
+    wall = sum(entry["ns"] for entry in ledger.values())
+    if not wall:
+        return
+    idle = sum(entry["exposed_ns"] for entry in ledger.values())
+    heading(
+        out,
+        "Ledger of the launching thread: where each nanosecond went, and how much of it left the GPU idle",
+    )
+    rows = [
+        (
+            name,
+            numbers.duration(entry["ns"]),
+            numbers.share(entry["ns"] / wall),
+            numbers.duration(entry["exposed_ns"]),
+            bar(entry["exposed_ns"], wall),
+            ACCOUNT_MEANS[name],
+        )
+        for name, entry in ledger.items()
+        if entry["ns"]
+    ]
+    rows.append(
+        (
+            "sum",
+            numbers.duration(wall),
+            "100 %",
+            numbers.duration(idle),
+            "",
+            f"GPU idle {numbers.share(idle / wall)} of it",
+        )
+    )
+    out.print(
+        table(
+            [
+                ("account", "left"),
+                ("time", "right"),
+                ("share", "right"),
+                ("exposed", "right"),
+                ("", "left"),
+                ("", "name"),
+            ],
+            rows,
+        )
+    )
+
+
+def _steps(value: dict[str, Any], out: Console) -> None:
+    if all(step["phase"] == "trace" for step in value["steps"]):
+        return
+    heading(out, "Steps (profiled times, not latencies)")
+    rows: list[tuple[str, ...]] = []
+    shown = value["steps"][:12]
+    for step in shown:
+        rows.append(_step_row(step["name"], 1, step, step["elapsed_ns"]))
+    if len(value["steps"]) > len(shown):
+        rows.append((f"... {len(value['steps']) - len(shown)} more", *[""] * 8))
+    for phase, sums in value["phases"].items():
+        if sums["steps"] > 1:
+            rows.append(_step_row(f"all {phase}, mean", sums["steps"], sums, sums["elapsed_ns"]))
+    out.print(
+        table(
+            [
+                ("step", "name"),
+                ("elapsed", "right"),
+                ("host", "right"),
+                ("device", "right"),
+                ("T_Orch", "right"),
+                ("HDBI", "right"),
+                ("launches", "right"),
+                ("kernels", "right"),
+                ("GPU idle", "right"),
+            ],
+            rows,
+        )
+    )
+
+
+def _step_row(name: str, n: int, row: dict[str, Any], elapsed: int | None) -> tuple[str, ...]:
+    def mean(value: int | None) -> float | None:
+        return None if value is None else value / n
+
+    idle, wall = row["device_idle_ns"], row["wall_ns"]
+    return (
+        name,
+        numbers.duration(mean(elapsed)),
+        numbers.duration(mean(wall)),
+        numbers.duration(mean(row["device_active_ns"])),
+        numbers.duration(mean(row["orchestration_ns"])),
+        numbers.index(row["hdbi"]),
+        numbers.count(mean(row["launches"])),
+        numbers.count(mean(row["kernels"])),
+        numbers.share(idle / wall if idle is not None and wall else None),
+    )
+
+
+def _families(families: dict[str, dict[str, Any]], out: Console) -> None:
+    if not families:
+        return
+    heading(out, "Kernel families")
+    rows = [
+        (
+            name,
+            numbers.duration(row["device_ns"]),
+            numbers.share(row["share"]),
+            numbers.count(row["events"]),
+            numbers.count(row["distinct_kernels"] or None),
+            numbers.duration(row["launch_ns"]),
+            numbers.duration(row["above_floor_ns"]),
+            numbers.duration(row["ft_ns"]),
+            numbers.duration(row["ct_ns"]),
+        )
+        for name, row in families.items()
+    ]
+    out.print(
+        table(
+            [
+                ("family", "left"),
+                ("device", "right"),
+                ("share", "right"),
+                ("events", "right"),
+                ("distinct", "right"),
+                ("launch p50", "right"),
+                ("above floor", "right"),
+                ("dFT", "right"),
+                ("dCT", "right"),
+            ],
+            rows,
+        )
+    )
+
+
+def _kernels(value: dict[str, Any], out: Console) -> None:
+    if not value["kernels"]:
+        return
+    heading(out, "Longest kernels")
+    rows = [
+        (
+            row["clean_name"],
+            row["op"] or numbers.UNKNOWN,
+            numbers.count(row["kernels"]),
+            numbers.duration(row["device_ns"]),
+            numbers.duration(row["p50_ns"]),
+            numbers.duration(row["launch_ns"]),
+            row["match_tier"] or numbers.UNKNOWN,
+        )
+        for row in value["kernels"][:10]
+    ]
+    out.print(
+        table(
+            [
+                ("kernel", "name"),
+                ("op", "left"),
+                ("n", "right"),
+                ("device", "right"),
+                ("p50", "right"),
+                ("launch", "right"),
+                ("match", "left"),
+            ],
+            rows,
+        )
+    )
+
+
+def _ops(ops: list[dict[str, Any]], out: Console) -> None:
+    if not ops:
+        return
+    heading(out, "Operators that cost the host most")
+    rows = [
+        (
+            row["op"],
+            numbers.count(row["launches"]),
+            numbers.duration(row["host_ns"]),
+            numbers.duration(row["t_py_ns"]),
+            numbers.duration(row["t_dispatch_ns"]),
+            numbers.duration(row["ct_ns"]),
+            numbers.duration(row["device_ns"]),
+        )
+        for row in ops[:10]
+    ]
+    out.print(
+        table(
+            [
+                ("op", "name"),
+                ("launches", "right"),
+                ("host", "right"),
+                ("T_py", "right"),
+                ("T_dispatch", "right"),
+                ("dCT", "right"),
+                ("device", "right"),
+            ],
+            rows,
+        )
+    )
+
+
+def _latency(value: dict[str, Any], out: Console) -> None:
+    latency = value["latency"]
+    if not latency:
+        return
+    heading(out, "Latency, measured without the profiler")
+    rows = [
+        (
+            name,
+            numbers.count(row["n"]),
+            *[numbers.duration(row[k]) for k in ("p50_ns", "p95_ns", "p99_ns", "mean_ns")],
+        )
+        for name, row in latency.items()
+    ]
+    out.print(
+        table(
+            [
+                ("", "left"),
+                ("n", "right"),
+                ("p50", "right"),
+                ("p95", "right"),
+                ("p99", "right"),
+                ("mean", "right"),
+            ],
+            rows,
+        )
+    )
+    for phase, factor in (value["inflation"] or {}).items():
+        out.print(Text(f"  a profiled {phase} step takes {factor:.2f} times as long"))
+
+
+def _coverage(value: dict[str, Any], out: Console) -> None:
+    heading(out, "Coverage")
+    c, totals = value["coverage"], value["totals"]
+    events = c["device_events"]
+
+    def of(part: int, whole: int) -> str:
+        return f"{numbers.count(part)} of {numbers.count(whole)}" + (
+            f" ({part / whole:.1%})" if whole else ""
+        )
+
+    rows = [
+        ("device events with a launch", of(c["with_launch"], events)),
+        ("device events with an op", of(c["with_op"], events)),
+        ("launches on an idle stream (clean)", of(c["clean_launches"], c["launches"])),
+        (
+            "orphans",
+            f"{numbers.count(totals['orphan_device_events'])}, {numbers.duration(totals['orphan_device_ns'])} of device time",
+        ),
+        (
+            "kernels",
+            f"{numbers.count(totals['kernels'])}, {numbers.count(c['distinct_kernels'])} names, {numbers.count(c['kernel_identities'])} identities",
+        ),
+    ]
+    if value["kernels_per_output_token"] is not None:
+        rows.append(("kernels per output token", numbers.count(value["kernels_per_output_token"])))
+    match = value["match"]
+    if match is None:
+        rows.append(("kernel replay", "none in this run: no match tiers"))
+    else:
+        for tier, row in match.items():
+            rows.append(
+                (
+                    f"match {tier}",
+                    f"{numbers.count(row['launches'])} launches, {numbers.share(row['cost_share'])} of the cost",
+                )
+            )
+    for floor in value["floors"]:
+        rows.append(
+            (
+                f"floor {floor['launch_api']}",
+                f"p50 {numbers.duration(floor['p50_ns'])}, p5 {numbers.duration(floor['p5_ns'])}, "
+                f"p95 {numbers.duration(floor['p95_ns'])}, n {floor['n']} ({floor['definition']})",
+            )
+        )
+    out.print(table([("", "left"), ("", "left")], rows))
+
+
+def _quality(quality: list[dict[str, Any]], out: Console) -> None:
+    if not quality:
+        return
+    heading(out, "What to know about this trace")
+    for row in quality:
+        style = "yellow" if row["severity"] == "warning" else "dim"
+        line = Text("  ")
+        line.append(f"{row['severity']}: ", style=style)
+        line.append(row["message"])
+        out.print(line)
