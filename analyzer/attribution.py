@@ -26,6 +26,7 @@ from analyzer.kineto import (
     Finding,
     Trace,
 )
+from analyzer.ordinals import ordinals
 from analyzer.rows import HAS_BYTES, HAS_CORRELATION, HAS_EXTERNAL
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia")
@@ -164,7 +165,7 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
 
     def table(at: npt.NDArray[np.int64], judge: str) -> Ints:
         """A property of names, looked up once a name."""
-        ids, inverse = np.unique(rows["name"][at], return_inverse=True)
+        ids, inverse = ordinals(column("name", at))
         values = [_JUDGES[judge](trace.strings[i]) for i in ids.tolist()]
         return np.array(values, np.int64)[inverse] if len(ids) else np.empty(0, np.int64)
 
@@ -210,8 +211,7 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
     }
     result = Attributed(trace, threads, ops, calls, device, [], whole, python, ())
     _count_bad_times(trace, ops, calls, device)
-    _link_ops(ops)
-    _link_calls(ops, calls)
+    _link_calls(ops, calls, *_link_ops(ops))
     _link_device(calls, device)
     _mark_captures(trace, calls)
     _find_steps(result, at_note, start, end, bad, thread, step_globs)
@@ -241,7 +241,7 @@ def _bad_times(start: Ints, duration: Ints) -> Bools:
 def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
     rows = trace.rows
     key = (rows["pid"].astype(np.int64) << 32) | (rows["tid"].astype(np.int64) & 0xFFFFFFFF)
-    keys, inverse = np.unique(key, return_inverse=True)
+    keys, inverse = ordinals(key)
 
     def text(i: int) -> str:
         return trace.strings[i] if i >= 0 else ""
@@ -250,7 +250,7 @@ def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
         (text(k >> 32), text(k & 0xFFFFFFFF if k & 0xFFFFFFFF != 0xFFFFFFFF else -1))
         for k in keys.tolist()
     ]
-    return inverse.astype(np.int64), pairs
+    return inverse, pairs
 
 
 def _device_events(
@@ -267,8 +267,7 @@ def _device_events(
         kind[rows["category"] == i] = value
     device = np.where(rows["device"] >= 0, rows["device"], rows["pid"]).astype(np.int64)
     stream = np.where(rows["stream"] >= 0, rows["stream"], rows["tid"]).astype(np.int64)
-    lanes, lane = np.unique((device << 32) | (stream & 0xFFFFFFFF), return_inverse=True)
-    del lanes
+    _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
     has = (rows["flags"] & HAS_CORRELATION) != 0
     return DeviceEvents(
         index=rows["index"].astype(np.int64),
@@ -286,7 +285,7 @@ def _device_events(
         bytes=rows["bytes"].astype(np.int64),
         has_bytes=(rows["flags"] & HAS_BYTES) != 0,
         config=rows["config"].astype(np.int64),
-        lane=lane.astype(np.int64),
+        lane=lane,
     )
 
 
@@ -322,26 +321,21 @@ def _count_bad_times(trace: Trace, ops: Ops, calls: Calls, device: DeviceEvents)
         )
 
 
-def _link_ops(ops: Ops) -> None:
+def _link_ops(ops: Ops) -> tuple[Ints, Nest]:
+    """Set parents and outermost ops; returns the ops without regions, and their nest."""
     n = len(ops.start)
     ops.parent = np.full(n, -1, np.int64)
     ops.outermost = np.full(n, -1, np.int64)
     good = np.flatnonzero(~ops.bad)
-    nest = Nest(ops.thread[good], ops.start[good], ops.end[good], ops.index[good])
-    parent = nest.parents()
+    parent = Nest(ops.thread[good], ops.start[good], ops.end[good], ops.index[good]).parents()
     ops.parent[good] = np.where(parent >= 0, good[parent], -1)
     real = np.flatnonzero(~ops.bad & ~ops.region)
     inner = Nest(ops.thread[real], ops.start[real], ops.end[real], ops.index[real])
     ops.outermost[real] = real[inner.roots()]
+    return real, inner
 
 
-def _op_nest(ops: Ops) -> tuple[npt.NDArray[np.int64], Nest]:
-    real = np.flatnonzero(~ops.bad & ~ops.region)
-    return real, Nest(ops.thread[real], ops.start[real], ops.end[real], ops.index[real])
-
-
-def _link_calls(ops: Ops, calls: Calls) -> None:
-    real, nest = _op_nest(ops)
+def _link_calls(ops: Ops, calls: Calls, real: Ints, nest: Nest) -> None:
     inner = nest.innermost(calls.thread, calls.start)
     has = (inner >= 0) & ~calls.bad
     calls.op = np.full(len(inner), -1, np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 from analyzer import classify
 from analyzer.attribution import DEVICE_KINDS, Attributed
 from analyzer.intervals import Bools, Ints, disjoint
+from analyzer.ordinals import ordinals
 
 # No duration is this small: a NULL in an integer array.
 UNKNOWN = np.iinfo(np.int64).min
@@ -243,7 +244,7 @@ def _gaps(a: Attributed) -> Ints:
 
 
 def _library(a: Attributed, name: Ints) -> tuple[Bools, Bools]:
-    ids, inverse = np.unique(name, return_inverse=True)
+    ids, inverse = ordinals(name)
     strings = a.trace.strings
     evidence = np.array([i >= 0 and classify.is_library_evidence(strings[i]) for i in ids.tolist()])
     paper = np.array([i >= 0 and classify.is_library_paper(strings[i]) for i in ids.tolist()])

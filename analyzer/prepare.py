@@ -24,6 +24,7 @@ from analyzer.attribution import DEVICE_KINDS, Attributed
 from analyzer.decompose import UNKNOWN, Floor, Launches, known
 from analyzer.errors import AnalyzerError
 from analyzer.kineto import Finding
+from analyzer.ordinals import ordinals
 from analyzer.rows import UNIT_SEPARATOR
 from analyzer.sources import Source, read_json
 
@@ -445,10 +446,10 @@ class _Builder:
         shape = np.where(lent >= 0, device.captured_shape[at], own_shape)
         key = device.name[at]
         for column in (device.config[at], op_name, shape):
-            _, column_rank = np.unique(column, return_inverse=True)
-            key = key * (int(column_rank.max()) + 1) + column_rank
-            _, key = np.unique(key, return_inverse=True)
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+            distinct, rank = ordinals(column)
+            _, key = ordinals(key * len(distinct) + rank)
+        first = np.zeros(int(key.max()) + 1, np.int64)
+        first[key[::-1]] = np.arange(len(key))[::-1]
         ids: list[int] = []
         for i in first.tolist():
             config = strings[device.config[at[i]]] if device.config[at[i]] >= 0 else ""
@@ -480,7 +481,7 @@ class _Builder:
                     }
                 )
             ids.append(known_id)
-        result[at] = np.array(ids, np.int64)[inverse]
+        result[at] = np.array(ids, np.int64)[key]
         return result
 
     def _match(self, a: Attributed, launches: Launches, kernel_ids: npt.NDArray[np.int64]) -> None:
@@ -784,7 +785,7 @@ def _null(values: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _unquoted(texts: pa.Array, ids: npt.NDArray[np.int64]) -> pa.Array:
-    used, inverse = np.unique(ids, return_inverse=True)
+    used, inverse = ordinals(ids)
     words = [_plain(texts[i].as_py()) if i >= 0 else None for i in used.tolist()]
     if not words:
         return pa.nulls(len(ids), pa.string())
