@@ -138,6 +138,10 @@ def _stored(db: Path, source: Source) -> Ingested | None:
     if not db.exists():
         return None
     with database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S) as connection:
+        # A file of a size that the store has not seen is new: no need to hash it before reading.
+        seen = connection.execute("SELECT DISTINCT bytes FROM files").fetchall()
+        if any((file.bytes,) not in seen for file in source.files):
+            return None
         rows = connection.execute(
             "SELECT name, step_annotation FROM runs WHERE run_id = ?", [source.run_id()]
         ).fetchall()
@@ -163,7 +167,7 @@ def _prepare_one(
     try:
         return prepare(source, progress)
     except HostboundError as error:
-        return Ingested(str(source.path), "failed", source.run_id(), source.name, error=str(error))
+        return Ingested(str(source.path), "failed", name=source.name, error=str(error))
 
 
 def _prepare_all(

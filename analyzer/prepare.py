@@ -10,9 +10,11 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from importlib import metadata
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,9 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     began = time.perf_counter()
     manifest = source.manifest
     globs = source.options.step_annotation or tuple(manifest.step_annotation if manifest else ())
+    # A file is hashed by one core while the other reads it.
+    hasher = Thread(target=_hash_all, args=(source,), name="hash")
+    hasher.start()
     loaded: list[tuple[Any, list[kineto.Trace]]] = []
     lent: list[tuple[Any, list[kineto.Trace]]] = []
     for file in source.files:
@@ -95,6 +100,7 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
                 file.path, keep_python=source.options.python_functions, progress=progress
             )
             (loaded if file.role == "trace" else lent).append((file, traces))
+    hasher.join()
     read_seconds = time.perf_counter() - began
     began = time.perf_counter()
 
@@ -129,6 +135,13 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
         kernels=builder.run_totals.kernels,
         steps=builder.offsets.steps,
     )
+
+
+def _hash_all(source: Source) -> None:
+    # An error is met again, and raised, where the hash is asked for.
+    with suppress(AnalyzerError):
+        for file in source.files:
+            _ = file.sha256
 
 
 def _floor(source: Source, spans: list[Launches]) -> tuple[Floor, list[dict[str, Any]]]:

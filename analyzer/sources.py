@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,8 +35,15 @@ class SourceFile:
 
     path: Path
     role: str
-    sha256: str
     bytes: int
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the file's bytes, read when first asked for: large files are hashed while they are read."""
+        try:
+            return file_sha256(self.path)
+        except OSError as error:
+            raise AnalyzerError(f"{self.path} cannot be read: {error.strerror}.") from error
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 
 def describe(path: Path, name: str | None, options: Options) -> Source:
-    """Hash and check one run directory or trace file.
+    """Find the files of one run directory or trace file; a run directory is checked by its manifest.
 
     Raises:
         AnalyzerError, RunDirectoryError: It cannot be read, or is not what its manifest says.
@@ -157,7 +165,7 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
 
 def _file(path: Path, role: str) -> SourceFile:
     try:
-        return SourceFile(path, role, file_sha256(path), path.stat().st_size)
+        return SourceFile(path, role, path.stat().st_size)
     except OSError as error:
         raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error
 
