@@ -22,6 +22,7 @@ from analyzer.errors import AnalyzerError
 STORE_VERSION = 1
 DEFAULT_STORE = Path("hostbound.duckdb")
 LOCK_PATIENCE_S = 120.0
+SANDBOX_MEMORY = "2GB"
 _POLL_S = 0.1
 # Statements that lead from a version to the next: {1: [...]} makes version 2 of version 1.
 MIGRATIONS: dict[int, list[str]] = {}
@@ -58,12 +59,18 @@ def open_for_writing(path: Path, patience_s: float = LOCK_PATIENCE_S) -> Iterato
 
 @contextmanager
 def open_for_reading(
-    path: Path, patience_s: float = 10.0, sandbox: bool = False
+    path: Path,
+    patience_s: float = 10.0,
+    sandbox: bool = False,
+    memory_limit: str = SANDBOX_MEMORY,
+    threads: int | None = None,
 ) -> Iterator[Connection]:
     """Open a store read-only.
 
     Args:
         sandbox: No file access, no settings, limited memory: for SQL that a user typed.
+        memory_limit: Of a sandbox, as DuckDB writes it ("2GB").
+        threads: Of a sandbox; None: as many as DuckDB takes.
 
     Raises:
         AnalyzerError: There is no store, it is damaged, of another version, or stays locked.
@@ -73,7 +80,19 @@ def open_for_reading(
             f"there is no store at {path}; load a run first: `analyzer ingest PATH --db {path}`, "
             "or name the store with --db."
         )
-    connection = _connect(path, read_only=True, patience_s=patience_s, sandbox=sandbox)
+    config: dict[str, Any] = {}
+    if sandbox:
+        config = {
+            "enable_external_access": "false",
+            "allow_community_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "memory_limit": memory_limit,
+            "lock_configuration": "true",
+        }
+        if threads:
+            config["threads"] = str(threads)
+    connection = _connect(path, read_only=True, patience_s=patience_s, config=config)
     try:
         _check_version(connection, path, migrate=False)
         yield connection
@@ -116,21 +135,13 @@ def _create(path: Path) -> None:
         temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
 
 
-def _connect(path: Path, read_only: bool, patience_s: float, sandbox: bool = False) -> Connection:
-    config: dict[str, Any] = {}
-    if sandbox:
-        config = {
-            "enable_external_access": "false",
-            "allow_community_extensions": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "memory_limit": "2GB",
-            "lock_configuration": "true",
-        }
+def _connect(
+    path: Path, read_only: bool, patience_s: float, config: dict[str, Any] | None = None
+) -> Connection:
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            return duckdb.connect(str(path), read_only=read_only, config=config)
+            return duckdb.connect(str(path), read_only=read_only, config=config or {})
         except duckdb.IOException as error:
             text = str(error)
             if "lock" in text.lower():

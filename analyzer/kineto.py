@@ -257,7 +257,6 @@ class _Document:
             metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
             thread_names=self.thread_names,
         )
-        trace.rows = trace.rows.copy()  # lets go of the scanner and its memory
         if self.scanner.control_strings:
             count, place = self.found.get("control_characters", (0, -1))
             self.found["control_characters"] = (count + self.scanner.control_strings, place)

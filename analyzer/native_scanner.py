@@ -126,8 +126,8 @@ class NativeScanner:
             return extra
         raw = (ctypes.c_char * (state.n_rows * ROW.itemsize)).from_address(state.rows)
         rows = np.frombuffer(raw, dtype=ROW)
-        # The view lives on C memory: keep this object as long as the view.
-        self._view = raw
+        # The view lives on C memory: whoever holds it holds this scanner.
+        raw.owner = self  # pyright: ignore[reportAttributeAccessIssue]
         if not len(extra):
             return rows
         both = np.concatenate([rows, extra])

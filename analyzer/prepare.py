@@ -111,6 +111,7 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     for file, traces in loaded:
         for trace in traces:
             one = attribution.attribute(trace, globs)
+            trace.rows = trace.rows[:0].copy()  # the columns are made: let go of the wide rows
             graphs.lend(one, graphs.captures(one) + captured)
             attributed.append((file.path.name, one))
     spans = [decompose.spans(a) for _, a in attributed]

@@ -1,0 +1,233 @@
+"""SQL that a person typed, against a store: one SELECT, read-only, no files, no settings, a time limit.
+
+Writes the answer as text for people, CSV, JSON or Parquet. Everything here holds for DuckDB 1.5 and 2.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+import duckdb
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analyzer import database
+from analyzer.errors import AnalyzerError
+
+Format = Literal["table", "csv", "json", "parquet"]
+
+WIDEST_CELL = 80
+_BATCH_ROWS = 8_192
+_READING = ("SELECT", "EXPLAIN")
+
+
+def run_sql(
+    db: Path,
+    sql: str,
+    *,
+    limit: int | None = None,
+    time_limit_s: float = 60.0,
+    memory_limit: str = database.SANDBOX_MEMORY,
+    threads: int | None = None,
+) -> pa.Table:
+    """Answer one SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) from a store.
+
+    Args:
+        limit: At most so many rows; None: all.
+        time_limit_s: Seconds after which the statement is stopped.
+        memory_limit: As DuckDB writes it, e.g. "500MB"; a statement that needs more fails.
+
+    Returns:
+        The rows. Columns of the same name get `_2`, `_3`, ... so that each can be addressed.
+
+    Raises:
+        AnalyzerError: The store cannot be opened, or the statement is refused, wrong, or too slow; one line.
+    """
+    if not time_limit_s > 0:
+        raise AnalyzerError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0.")
+    with database.open_for_reading(
+        db, sandbox=True, memory_limit=memory_limit, threads=threads
+    ) as connection:
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            connection.interrupt()
+
+        timer = threading.Timer(time_limit_s, stop)
+        timer.daemon = True
+        try:
+            _check(connection, sql)
+            timer.start()
+            relation = connection.sql(sql)
+            table = (relation if limit is None else relation.limit(limit)).to_arrow_table()
+        except duckdb.Error as error:
+            if expired.is_set():
+                raise AnalyzerError(
+                    f"the statement was stopped after {time_limit_s:g} s; narrow it (one run_id, a "
+                    "LIMIT, fewer joins) or raise --time-limit."
+                ) from error
+            raise AnalyzerError(_one_line(error)) from error
+        finally:
+            timer.cancel()
+    return table.rename_columns(_distinct(table.column_names))
+
+
+def _check(connection: database.Connection, sql: str) -> None:
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise AnalyzerError(
+            'the SQL is empty; give one SELECT, e.g. "SELECT * FROM run_totals". '
+            "docs/schema.md lists the tables."
+        )
+    kinds = [statement.type.name for statement in statements]
+    refused = [kind for kind in kinds if kind not in _READING]
+    if refused:
+        raise AnalyzerError(
+            f"a {refused[0]} statement is not allowed here: the store is open read-only and answers one "
+            "SELECT (also WITH, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE)."
+        )
+    if len(statements) > 1:
+        raise AnalyzerError(
+            f"the SQL holds {len(statements)} statements; give one, and run the command again for the next."
+        )
+
+
+def _one_line(error: duckdb.Error) -> str:
+    """DuckDB's message with its hint ("Did you mean ..."), without the picture of the line."""
+    text = str(error).split("\nLINE ", 1)[0]
+    line = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    if isinstance(error, duckdb.PermissionException):
+        line += " SQL here reads the store's tables only."
+    elif isinstance(error, duckdb.OutOfMemoryException):
+        line = line.split(" Possible solutions", 1)[0] + " Narrow the statement."
+    return f"the SQL failed: {line}"
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    taken: set[str] = set()
+    result: list[str] = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken or (number > 1 and candidate in names):
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        result.append(candidate)
+    return result
+
+
+def write_table(table: pa.Table, form: Format, stream: IO[Any]) -> None:
+    """Write rows to a stream.
+
+    Args:
+        form: "table": aligned text, NULL as `-`, long cells cut; "csv": with a header, NULL empty; "json":
+            a list of objects; "parquet": zstd.
+        stream: Of text; of bytes for "parquet".
+
+    Raises:
+        AnalyzerError: Parquet would go to a terminal.
+    """
+    if form == "parquet":
+        if stream.isatty():
+            raise AnalyzerError(
+                "parquet is no text: send it to a file, e.g. `... > answer.parquet`."
+            )
+        pq.write_table(table, stream, compression="zstd")  # pyright: ignore[reportUnknownMemberType]
+        return
+    writers: dict[str, Callable[[pa.Table, IO[str]], None]] = {
+        "table": _write_text,
+        "csv": _write_csv,
+        "json": _write_json,
+    }
+    writers[form](table, stream)
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        columns = [[_value(v) for v in column.to_pylist()] for column in batch.columns]
+        yield from zip(*columns, strict=True)
+
+
+def _value(value: Any) -> Any:
+    """Whole numbers as int (a SUM comes as a decimal), no NaN in JSON."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        return [_value(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _write_json(table: pa.Table, stream: IO[str]) -> None:
+    names = table.column_names
+    separator = "["
+    for row in _rows(table):
+        record = dict(zip(names, row, strict=True))
+        stream.write(f"{separator}\n{_json(record)}")
+        separator = ","
+    stream.write("[]\n" if separator == "[" else "\n]\n")
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
+        return orjson.dumps(_wide_as_text(value), default=str).decode()
+
+
+def _wide_as_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _wide_as_text(v) for k, v in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_wide_as_text(item) for item in cast("list[Any]", value)]
+    return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
+
+
+def _write_csv(table: pa.Table, stream: IO[str]) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table.column_names)
+    for row in _rows(table):
+        writer.writerow([_json(v) if isinstance(v, (list, dict)) else v for v in row])
+
+
+def _write_text(table: pa.Table, stream: IO[str]) -> None:
+    head = table.column_names
+    rows = [[_cell(value) for value in row] for row in _rows(table)]
+    right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type)
+             for f in table.schema]  # fmt: skip
+    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(head)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(cells, widths, right, strict=True)
+        ]
+        return "  ".join(padded).rstrip() + "\n"
+
+    stream.write(line(head))
+    stream.write("  ".join("-" * width for width in widths) + "\n")
+    for row in rows:
+        stream.write(line(row))
+    stream.write(f"({len(rows):,} row{'s' * (len(rows) != 1)})\n")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    text = _json(value) if isinstance(value, (list, dict)) else str(value)
+    # A name from a trace must not move the cursor of somebody's terminal.
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 1] + "…"
