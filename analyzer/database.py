@@ -1,14 +1,14 @@
 """Opens the DuckDB store, creates its tables, checks their version; the only module that connects.
 
-One process may write at a time; a second one waits for it. Works with DuckDB 1.5 and 2: the file is made
-in the storage version that both read. Every question is in `queries.py`.
+One process may write at a time; a second one waits for it. Works with DuckDB 1.5 and 2: the file is
+made in the storage version that both read. Every question is in `queries.py`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from importlib import resources
@@ -35,12 +35,19 @@ def schema_sql(name: str) -> str:
     return (resources.files("schemas") / "sql" / name).read_text(encoding="utf-8")
 
 
+def query_sql(name: str) -> str:
+    """Text of `analyzer/sql/NAME.sql`."""
+    return (resources.files("analyzer") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
 @contextmanager
-def open_for_writing(path: Path, patience_s: float = LOCK_PATIENCE_S) -> Iterator[Connection]:
+def open_for_writing(
+    path: Path, patience_s: float = LOCK_PATIENCE_S
+) -> Generator[Connection, None, None]:
     """Open a store for writing, making it if it is not there; waits while another process writes.
 
     Raises:
-        AnalyzerError: The path cannot be written, is no store, is of a newer version, or stays locked.
+        AnalyzerError: The path cannot be written, is no store, is of a newer version, stays locked.
     """
     if not path.exists():
         _create(path)
@@ -64,7 +71,7 @@ def open_for_reading(
     sandbox: bool = False,
     memory_limit: str = SANDBOX_MEMORY,
     threads: int | None = None,
-) -> Iterator[Connection]:
+) -> Generator[Connection, None, None]:
     """Open a store read-only.
 
     Args:
@@ -101,7 +108,7 @@ def open_for_reading(
 
 
 def _create(path: Path) -> None:
-    """Make an empty store beside `path` and move it there whole, so that nobody sees half of one."""
+    """Make an empty store beside `path` and move it there whole: nobody sees half of one."""
     if not path.parent.is_dir():
         raise AnalyzerError(f"{path.parent} is no folder; make it or choose another --db.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -179,7 +186,8 @@ def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
         raise AnalyzerError(f"{path} does not say its version; name another store with --db.")
     if version > STORE_VERSION:
         raise AnalyzerError(
-            f"{path} is of store version {version}, this program knows {STORE_VERSION}: upgrade hostbound."
+            f"{path} is of store version {version}, this program knows {STORE_VERSION}: "
+            "upgrade hostbound."
         )
     if version < STORE_VERSION:
         if not migrate:

@@ -1,6 +1,6 @@
-"""SQL that a person typed, against a store: one SELECT, read-only, no files, no settings, a time limit.
+"""SQL that a person typed, against a store: one SELECT, read-only, no files or settings, timed.
 
-Writes the answer as text for people, CSV, JSON or Parquet. Everything here holds for DuckDB 1.5 and 2.
+Writes the answer as text for people, CSV, JSON or Parquet. All of it holds for DuckDB 1.5 and 2.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ Format = Literal["table", "csv", "json", "parquet"]
 
 WIDEST_CELL = 80
 _BATCH_ROWS = 8_192
+_NUMBERS = ("int", "uint", "double", "float", "decimal")
 _READING = ("SELECT", "EXPLAIN")
 
 
@@ -48,7 +49,7 @@ def run_sql(
         The rows. Columns of the same name get `_2`, `_3`, ... so that each can be addressed.
 
     Raises:
-        AnalyzerError: The store cannot be opened, or the statement is refused, wrong, or too slow; one line.
+        AnalyzerError: The store cannot be opened, or the statement is refused, wrong or too slow.
     """
     if not time_limit_s > 0:
         raise AnalyzerError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0.")
@@ -91,12 +92,13 @@ def _check(connection: database.Connection, sql: str) -> None:
     refused = [kind for kind in kinds if kind not in _READING]
     if refused:
         raise AnalyzerError(
-            f"a {refused[0]} statement is not allowed here: the store is open read-only and answers one "
-            "SELECT (also WITH, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE)."
+            f"a {refused[0]} statement is not allowed here: the store is open read-only and "
+            "answers one SELECT (also WITH, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE)."
         )
     if len(statements) > 1:
         raise AnalyzerError(
-            f"the SQL holds {len(statements)} statements; give one, and run the command again for the next."
+            f"the SQL holds {len(statements)} statements; give one, and run the command again for "
+            "the next."
         )
 
 
@@ -128,8 +130,8 @@ def write_table(table: pa.Table, form: Format, stream: IO[Any]) -> None:
     """Write rows to a stream.
 
     Args:
-        form: "table": aligned text, NULL as `-`, long cells cut; "csv": with a header, NULL empty; "json":
-            a list of objects; "parquet": zstd.
+        form: "table": aligned text, NULL as `-`, long cells cut; "csv": with a header, NULL empty;
+            "json": a list of objects; "parquet": zstd.
         stream: Of text; of bytes for "parquet".
 
     Raises:
@@ -152,8 +154,10 @@ def write_table(table: pa.Table, form: Format, stream: IO[Any]) -> None:
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-        columns = [[_value(v) for v in column.to_pylist()] for column in batch.columns]
-        yield from zip(*columns, strict=True)
+        columns = cast("list[pa.Array[Any]]", batch.columns)
+        yield from zip(
+            *([_value(v) for v in column.to_pylist()] for column in columns), strict=True
+        )
 
 
 def _value(value: Any) -> Any:
@@ -202,8 +206,7 @@ def _write_csv(table: pa.Table, stream: IO[str]) -> None:
 def _write_text(table: pa.Table, stream: IO[str]) -> None:
     head = table.column_names
     rows = [[_cell(value) for value in row] for row in _rows(table)]
-    right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type)
-             for f in table.schema]  # fmt: skip
+    right = [kind.startswith(_NUMBERS) for kind in _types(table)]
     widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(head)]
 
     def line(cells: Sequence[str]) -> str:
@@ -218,6 +221,10 @@ def _write_text(table: pa.Table, stream: IO[str]) -> None:
     for row in rows:
         stream.write(line(row))
     stream.write(f"({len(rows):,} row{'s' * (len(rows) != 1)})\n")
+
+
+def _types(table: pa.Table) -> list[str]:
+    return [str(field.type) for field in table.schema]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _cell(value: Any) -> str:
