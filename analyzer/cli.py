@@ -252,7 +252,7 @@ def runs_command(args: argparse.Namespace) -> int:
         return 0
     rows = [
         (
-            run["run_id"][:12],
+            run["run_id"][:8],
             run["name"],
             run["mode"],
             numbers.count(run["steps"]),

@@ -43,11 +43,12 @@ def report(connection: Connection, run_id: str) -> dict[str, Any]:
     step_ids = None if _whole_trace(steps) else [step["step_id"] for step in steps]
     latency = queries.latency(connection, run_id)
     quality = queries.quality(connection, run_id)
+    coverage = queries.coverage(connection, run_id)
     phases = _phases(steps)
     families = queries.families(connection, run_id)
     return {
         "run": run,
-        "verdict": verdict(measured, totals),
+        "verdict": verdict(measured, totals, coverage),
         "totals": totals,
         "measured": measured,
         "phases": phases,
@@ -57,7 +58,7 @@ def report(connection: Connection, run_id: str) -> dict[str, Any]:
         "families": {row.pop("family"): row for row in families},
         "kernels": queries.kernels(connection, run_id, step_ids=step_ids, limit=TOP).to_dicts(),
         "ops": queries.ops(connection, run_id, step_ids=step_ids, limit=TOP).to_dicts(),
-        "coverage": queries.coverage(connection, run_id),
+        "coverage": coverage,
         "kernels_per_output_token": _kernels_per_token(run, steps),
         "floors": queries.floors(connection, run_id),
         "latency": latency,
@@ -114,8 +115,23 @@ def reading(value: float | None) -> str:
     return "device-bound" if value >= DEVICE_BOUND_FROM else "balanced"
 
 
-def verdict(measured: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
-    """How host-bound, which account is to blame, what is exposed: in a sentence and in figures."""
+def verdict(
+    measured: dict[str, Any], totals: dict[str, Any], coverage: dict[str, Any]
+) -> dict[str, Any]:
+    """How host-bound, which account is to blame, what is exposed: in a sentence and in figures.
+
+    `unsupported` names what the trace cannot tell: a figure that stands on it is not shown as sound.
+    """
+    unsupported = [
+        what
+        for what, lacking in (
+            ("device", not coverage["device_events"]),
+            ("kernels", not totals["kernels"]),
+            ("operators", not coverage["ops"]),
+            ("launch floor", bool(totals["launches"]) and measured["orchestration_ns"] is None),
+        )
+        if lacking
+    ]
     value = measured["hdbi"]
     exposed = {name: entry["exposed_ns"] for name, entry in measured["ledger"].items()}
     idle = sum(exposed.values())
@@ -129,10 +145,15 @@ def verdict(measured: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
     known = {name: ns for name, ns in parts.items() if ns}
     largest = max(known, key=lambda name: known[name]) if known else None
     sentences: list[str] = []
-    if not totals["kernels"]:
+    if "kernels" in unsupported:
         sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
     elif value is None:
         sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
+    elif "operators" in unsupported:
+        sentences.append(
+            "The trace holds no operators, so what they cost the host is unknown: T_Orchestration is the "
+            "launch path alone and HDBI an upper bound."
+        )
     else:
         sentences.append(
             {
@@ -143,15 +164,16 @@ def verdict(measured: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
         )
     if totals["kernels"] and wall and worst:
         sentences.append(
-            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; most of that idle time "
-            f"({exposed[worst] / idle:.0%}) passes in {worst}: {ACCOUNT_MEANS[worst]}."
+            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; the largest part of that "
+            f"({exposed[worst] / idle:.0%}) passes in {worst} ({ACCOUNT_MEANS[worst]})."
         )
     return {
-        "reading": reading(value),
+        "reading": "unknown" if unsupported else reading(value),
+        "unsupported": unsupported,
         "hdbi": value,
         "largest_component": largest,
-        "idle_ns": idle,
-        "idle_share": idle / wall if wall else None,
+        "idle_ns": None if "device" in unsupported else idle,
+        "idle_share": idle / wall if wall and "device" not in unsupported else None,
         "most_exposed_account": worst,
         "accounts": list(classify.ACCOUNTS),
         "sentence": " ".join(sentences),

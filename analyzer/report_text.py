@@ -58,8 +58,7 @@ def heading(out: Console, text: str) -> None:
 
 def print_report(value: dict[str, Any], out: Console) -> None:
     """Print everything of `report.report`."""
-    run, totals, measured = value["run"], value["totals"], value["measured"]
-    _head(run, out)
+    _head(value["run"], out)
     out.print()
     out.print(Text(value["verdict"]["sentence"]))
     _balance(value, out)
@@ -71,7 +70,6 @@ def print_report(value: dict[str, Any], out: Console) -> None:
     _latency(value, out)
     _coverage(value, out)
     _quality(value["quality"], out)
-    del totals, measured
 
 
 def _head(run: dict[str, Any], out: Console) -> None:
@@ -91,6 +89,7 @@ def _head(run: dict[str, Any], out: Console) -> None:
 
 def _balance(value: dict[str, Any], out: Console) -> None:
     measured, totals = value["measured"], value["totals"]
+    lacking = value["verdict"]["unsupported"]
     steps = measured["steps"]
     whole = all(step["phase"] == "trace" for step in value["steps"])
     heading(
@@ -99,14 +98,25 @@ def _balance(value: dict[str, Any], out: Console) -> None:
         if whole
         else f"Balance over {steps} step{'s' * (steps != 1)}",
     )
-    orchestration = measured["orchestration_ns"]
-    active = measured["device_active_ns"]
+    # What the trace cannot tell is a dash, not a zero that looks sound.
+    active = None if "kernels" in lacking else measured["device_active_ns"]
+    orchestration = measured["orchestration_ns"] if totals["launches"] else None
+    framework, library, paper = (
+        None if "operators" in lacking or not totals["launches"] else measured[key]
+        for key in ("ft_ns", "ct_ns", "ct_paper_ns")
+    )
+    path = measured["kt_ns"] if totals["launches"] else None
     largest = max(orchestration or 0, active or 0, 1)
     floor = (
         f"launch floor {numbers.duration(totals['launch_floor_ns'])} ({totals['floor_source']})"
         if totals["launch_floor_ns"] is not None
         else "no launch floor"
     )
+
+    def timed(label: str, ns: int | None, note: str) -> tuple[str, str, str, str]:
+        return label, numbers.duration(ns), bar(ns or 0, largest), note
+
+    above = "shown, in no sum" if measured["kt_fw_low_ns"] is not None else "needs kernel replay"
     rows = [
         (
             "HDBI",
@@ -114,53 +124,28 @@ def _balance(value: dict[str, Any], out: Console) -> None:
             value["verdict"]["reading"],
             "0 host-bound, 1 device-bound",
         ),
-        (
-            "T_DeviceActive",
-            numbers.duration(active),
-            bar(active or 0, largest),
-            f"{numbers.count(measured['kernels'])} kernels",
-        ),
-        (
+        timed("T_DeviceActive", active, f"{numbers.count(measured['kernels'])} kernels"),
+        timed(
             "T_Orchestration",
-            numbers.duration(orchestration),
-            bar(orchestration or 0, largest),
-            f"{numbers.count(measured['launches'])} launches, {numbers.count(measured['graph_launches'])} of graphs",
+            orchestration,
+            f"{numbers.count(measured['launches'])} launches, "
+            f"{numbers.count(measured['graph_launches'])} of graphs",
         ),
-        (
-            "  dFT framework",
-            numbers.duration(measured["ft_ns"]),
-            bar(measured["ft_ns"] or 0, largest),
-            "translation in Python and PyTorch",
-        ),
-        (
-            "  dCT CUDA library",
-            numbers.duration(measured["ct_ns"]),
-            bar(measured["ct_ns"] or 0, largest),
-            f"by the paper's rule {numbers.duration(measured['ct_paper_ns'])}",
-        ),
-        (
-            "  dKT launch path",
-            numbers.duration(measured["kt_ns"]),
-            bar(measured["kt_ns"] or 0, largest),
-            floor,
-        ),
-        (
-            "  above the floor",
-            _above_floor(measured),
-            "",
-            "shown, in no sum" if measured["kt_fw_low_ns"] is not None else "needs kernel replay",
-        ),
+        timed("  dFT framework", framework, "translation in Python and PyTorch"),
+        timed("  dCT CUDA library", library, f"by the paper's rule {numbers.duration(paper)}"),
+        timed("  dKT launch path", path, floor),
+        ("  above the floor", _above_floor(measured), "", above),
         (
             "TKLQT",
-            numbers.duration(measured["tklqt_ns"]),
+            numbers.duration(measured["tklqt_ns"] if totals["launches"] else None),
             "",
-            "launch and queueing time of all kernels",
+            "launch and queueing time",
         ),
         (
             "device busy",
-            numbers.duration(measured["device_busy_ns"]),
+            numbers.duration(None if "device" in lacking else measured["device_busy_ns"]),
             "",
-            f"union of kernels, copies, memsets; HDBI by it {numbers.index(measured['hdbi_busy'])}",
+            f"union of all events; HDBI by it {numbers.index(measured['hdbi_busy'])}",
         ),
     ]
     out.print(table([("", "left"), ("", "right"), ("", "left"), ("", "name")], rows))
@@ -180,18 +165,15 @@ def _ledger(value: dict[str, Any], out: Console) -> None:
     wall = sum(entry["ns"] for entry in ledger.values())
     if not wall:
         return
-    idle = sum(entry["exposed_ns"] for entry in ledger.values())
-    heading(
-        out,
-        "Ledger of the launching thread: where each nanosecond went, and how much of it left the GPU idle",
-    )
+    idle = value["verdict"]["idle_ns"]
+    heading(out, "Ledger of the launching thread (exposed: while the GPU was idle)")
     rows = [
         (
             name,
             numbers.duration(entry["ns"]),
             numbers.share(entry["ns"] / wall),
-            numbers.duration(entry["exposed_ns"]),
-            bar(entry["exposed_ns"], wall),
+            numbers.duration(None if idle is None else entry["exposed_ns"]),
+            "" if idle is None else bar(entry["exposed_ns"], wall),
             ACCOUNT_MEANS[name],
         )
         for name, entry in ledger.items()
@@ -204,7 +186,7 @@ def _ledger(value: dict[str, Any], out: Console) -> None:
             "100 %",
             numbers.duration(idle),
             "",
-            f"GPU idle {numbers.share(idle / wall)} of it",
+            f"GPU idle {numbers.share(value['verdict']['idle_share'])} of it",
         )
     )
     out.print(
@@ -229,12 +211,16 @@ def _steps(value: dict[str, Any], out: Console) -> None:
     rows: list[tuple[str, ...]] = []
     shown = value["steps"][:12]
     for step in shown:
-        rows.append(_step_row(step["name"], 1, step, step["elapsed_ns"]))
+        rows.append(_step_row(step["name"], 1, step, value["verdict"]["unsupported"]))
     if len(value["steps"]) > len(shown):
         rows.append((f"... {len(value['steps']) - len(shown)} more", *[""] * 8))
     for phase, sums in value["phases"].items():
         if sums["steps"] > 1:
-            rows.append(_step_row(f"all {phase}, mean", sums["steps"], sums, sums["elapsed_ns"]))
+            rows.append(
+                _step_row(
+                    f"all {phase}, mean", sums["steps"], sums, value["verdict"]["unsupported"]
+                )
+            )
     out.print(
         table(
             [
@@ -253,14 +239,16 @@ def _steps(value: dict[str, Any], out: Console) -> None:
     )
 
 
-def _step_row(name: str, n: int, row: dict[str, Any], elapsed: int | None) -> tuple[str, ...]:
+def _step_row(name: str, n: int, row: dict[str, Any], lacking: list[str]) -> tuple[str, ...]:
     def mean(value: int | None) -> float | None:
         return None if value is None else value / n
 
     idle, wall = row["device_idle_ns"], row["wall_ns"]
+    if "device" in lacking:
+        row, idle = {**row, "device_active_ns": None, "orchestration_ns": None}, None
     return (
         name,
-        numbers.duration(mean(elapsed)),
+        numbers.duration(mean(row["elapsed_ns"])),
         numbers.duration(mean(wall)),
         numbers.duration(mean(row["device_active_ns"])),
         numbers.duration(mean(row["orchestration_ns"])),
