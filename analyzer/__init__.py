@@ -1,7 +1,7 @@
 """From a trace to an answer.
 
-`analyzer.ingest.ingest(paths, db)` loads runs into a store; `analyzer.queries` asks it. Both are imported
-on first use: the command line answers --help without DuckDB and Arrow.
+`analyzer.ingest.ingest(paths, db)` loads runs into a store; `analyzer.queries` asks it. Both are
+imported on first use: the command line answers --help without DuckDB and Arrow.
 """
 
 from importlib import import_module

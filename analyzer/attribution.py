@@ -1,7 +1,7 @@
 """Who started what: device event to call, call to op, everything to its step.
 
-Works on one trace's columns (`kineto.Trace`); see docs/measurement.md for the rules. Ids are ordinals in
-the arrays; -1 is none. Times are integer nanoseconds on the trace's clock.
+Works on one trace's columns (`kineto.Trace`); see docs/measurement.md for the rules. Ids are
+ordinals in the arrays; -1 is none. Times are integer nanoseconds on the trace's clock.
 """
 
 from __future__ import annotations
@@ -137,12 +137,36 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
     """Link the events of a trace and split it into steps.
 
     Args:
-        trace: As `kineto.read` gives it.
-        step_globs: Names of the annotations that mark steps (shell patterns); empty: the collector's,
-            else `ProfilerStep#N`, else the whole trace is one step.
+        trace: As `kineto.read` gives it; its wide rows are let go once the columns are made.
+        step_globs: Names of the annotations that mark steps (shell patterns); empty: the
+            collector's, else `ProfilerStep#N`, else the whole trace is one step.
 
     Findings about times, links and steps are added to `trace.findings`.
     """
+    result, notes = _columns(trace)
+    trace.rows = trace.rows[:0].copy()
+    _count_bad_times(trace, result.ops, result.calls, result.device)
+    _link_calls(result.ops, result.calls, *_link_ops(result.ops))
+    _link_device(result.calls, result.device)
+    _mark_captures(trace, result.calls)
+    _find_steps(result, notes, step_globs)
+    _assign_steps(result)
+    _count_links(result)
+    return result
+
+
+@dataclass
+class _Notes:
+    """The annotations of a trace, bad times left out."""
+
+    names: list[str]
+    start: Ints
+    end: Ints
+    thread: Ints
+
+
+def _columns(trace: Trace) -> tuple[Attributed, _Notes]:
+    """The rows by class, in narrow columns; nothing is linked yet."""
     rows = trace.rows
     categories = trace.categories()
 
@@ -209,15 +233,12 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
         "start": start[at_python],
         "dur": duration[at_python],
     }
-    result = Attributed(trace, threads, ops, calls, device, [], whole, python, ())
-    _count_bad_times(trace, ops, calls, device)
-    _link_calls(ops, calls, *_link_ops(ops))
-    _link_device(calls, device)
-    _mark_captures(trace, calls)
-    _find_steps(result, at_note, start, end, bad, thread, step_globs)
-    _assign_steps(result)
-    _count_links(result)
-    return result
+    at_note = at_note[~bad[at_note]]
+    name_ids: list[int] = rows["name"][at_note].tolist()
+    notes = _Notes(
+        [trace.strings[i] for i in name_ids], start[at_note], end[at_note], thread[at_note]
+    )
+    return Attributed(trace, threads, ops, calls, device, [], whole, python, ()), notes
 
 
 _JUDGES = {
@@ -344,7 +365,9 @@ def _link_calls(ops: Ops, calls: Calls, real: Ints, nest: Nest) -> None:
 
 
 def _link_device(calls: Calls, device: DeviceEvents) -> None:
-    """Correlation to call; where several calls share one, a launch by name before others, then the first."""
+    """Correlation to call; where several calls share one, a launch by name before others, then the
+    first.
+    """
     usable = np.flatnonzero(calls.correlation > 0)
     order = usable[
         np.lexsort((calls.start[usable], calls.kind[usable] == 0, calls.correlation[usable]))
@@ -410,30 +433,26 @@ def _phase(name: str) -> str:
     return "step"
 
 
-def _find_steps(
-    result: Attributed,
-    at: npt.NDArray[np.int64],
-    start: Ints,
-    end: Ints,
-    bad: Bools,
-    thread: Ints,
-    step_globs: Sequence[str],
-) -> None:
-    trace = result.trace
-    at = at[~bad[at]]
-    names = [trace.strings[i] for i in trace.rows["name"][at].tolist()]
+def _find_steps(result: Attributed, notes: _Notes, step_globs: Sequence[str]) -> None:
+    trace, names = result.trace, notes.names
     for globs in [tuple(step_globs)] if step_globs else DEFAULT_STEP_GLOBS:
         patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
         found = [i for i, name in enumerate(names) if any(p.match(name) for p in patterns)]
         if found:
             counter: dict[str, int] = {}
-            for i in sorted(found, key=lambda i: int(start[at[i]])):
+            for i in sorted(found, key=lambda i: int(notes.start[i])):
                 phase = _phase(names[i])
-                row = at[i]
                 index = counter.get(phase, 0)
                 counter[phase] = index + 1
                 result.steps.append(
-                    Step(names[i], phase, index, int(start[row]), int(end[row]), int(thread[row]))
+                    Step(
+                        names[i],
+                        phase,
+                        index,
+                        int(notes.start[i]),
+                        int(notes.end[i]),
+                        int(notes.thread[i]),
+                    )
                 )
             result.step_globs = globs
             return

@@ -1,4 +1,5 @@
-"""What a name means: region or op, launch or other call, ledger account, kernel family, library kernel.
+"""What a name means: region or op, launch or other call, ledger account, kernel family, library
+kernel.
 
 Pure functions of a name; `method.md`'s lists stand here and nowhere else. See docs/measurement.md.
 """
@@ -94,9 +95,11 @@ def is_no_translation(name: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def clean_name(name: str) -> str:
-    """A kernel's name for display and matching: demangled, without `void `, arguments, template arguments.
+    """A kernel's name for display and matching: demangled, without `void `, arguments, template
+    arguments.
 
-    Members of `(anonymous namespace)` keep that mark, lambdas theirs. Never empty for a name that is not.
+    Members of `(anonymous namespace)` keep that mark, lambdas theirs. Never empty for a name that
+    is not.
     """
     text = name
     if text.startswith("_Z"):
@@ -143,7 +146,9 @@ def _ends_in_operator(kept: list[str]) -> bool:
 
 
 def _nested_name(mangled: str) -> str:
-    """The plain parts of a mangled name that the demangler does not know (vendor types in arguments)."""
+    """The plain parts of a mangled name that the demangler does not know (vendor types in
+    arguments).
+    """
     parts: list[str] = []
     at = 3 if mangled.startswith("_ZN") else 2
     while match := re.match(r"(\d+)", mangled[at:]):
@@ -206,8 +211,8 @@ _ATEN_GENERIC = re.compile(
 def kernel_family(name: str) -> str:
     """The family a kernel belongs to, by its name; "other" if nothing tells.
 
-    Elementwise kernels of ATen are told apart by the functor in their template arguments; kernels that
-    Inductor generated are "triton" unless they are matrix products.
+    Elementwise kernels of ATen are told apart by the functor in their template arguments; kernels
+    that Inductor generated are "triton" unless they are matrix products.
     """
     match = _TRITON.match(name)
     if match or name.startswith("triton__"):
@@ -245,12 +250,16 @@ _NOT_PAPER = ("nvjet", "wgmma", "s884gemm")
 
 @lru_cache(maxsize=65_536)
 def is_library_evidence(name: str) -> bool:
-    """I_lib by our rule: the kernel is of a vendor library's own set (cuBLAS, cuDNN, hipBLASLt, MIOpen)."""
+    """I_lib by our rule: the kernel is of a vendor library's own set (cuBLAS, cuDNN, hipBLASLt,
+    MIOpen).
+    """
     if _NOT_LIBRARY.search(name):
         return False
     return bool(_LIBRARY_OWN.search(name) or _LIBRARY_GEMM.search(name))
 
 
 def is_library_paper(name: str) -> bool:
-    """I_lib by the paper's rule: `cublas` or `cutlass` in the raw name, none of nvjet, wgmma, s884gemm."""
+    """I_lib by the paper's rule: `cublas` or `cutlass` in the raw name, none of nvjet, wgmma,
+    s884gemm.
+    """
     return ("cublas" in name or "cutlass" in name) and not any(part in name for part in _NOT_PAPER)

@@ -1,7 +1,8 @@
 """The command `analyzer`: ingest, runs, show, report, compare, sql, export, verify.
 
-Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to stdout,
-the rest to stderr. Heavy libraries are imported by the command that needs them, so that --help is quick.
+Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to
+stdout, the rest to stderr. Heavy libraries are imported by the command that needs them, so that
+--help is quick.
 """
 
 from __future__ import annotations
@@ -159,7 +160,9 @@ def _print_json(value: Any) -> None:
 
 
 def ingest_command(args: argparse.Namespace) -> int:
-    """Load runs; 1 if some could not be read but others could, or a trace has warnings; 2 if none could."""
+    """Load runs; 1 if some could not be read but others could, or a trace has warnings; 2 if none
+    could.
+    """
     from analyzer.ingest import ingest
 
     with _Progress(len(args.paths)) as progress:

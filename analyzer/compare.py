@@ -1,7 +1,9 @@
-"""Two or more runs side by side: a verdict, which account moved, which kernels and ops came and went.
+"""Two or more runs side by side: a verdict, which account moved, which kernels and ops came and
+went.
 
-The first run is the base. What is compared is the time of a step: un-profiled where both runs measured
-latency, else the profiled steps' elapsed time, and the verdict says which. Integer nanoseconds.
+The first run is the base. What is compared is the time of a step: un-profiled where both runs
+measured latency, else the profiled steps' elapsed time, and the verdict says which. Integer
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": opera
 def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
     """Compare runs with the first of them.
 
-    Keys: verdict (of the first pair), runs (name, id, per-step figures), pairs (one for each further run:
-    verdict, warnings, accounts, waterfall, metrics, kernels, ops), metrics.
+    Keys: verdict (of the first pair), runs (name, id, per-step figures), pairs (one for each
+    further run: verdict, warnings, accounts, waterfall, metrics, kernels, ops), metrics.
 
     Raises:
         AnalyzerError: Fewer than two runs, or the same one twice.
@@ -255,7 +257,9 @@ def _phase_warnings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 def _kernel_changes(
     a: list[dict[str, Any]], b: list[dict[str, Any]], steps_a: int, steps_b: int
 ) -> list[dict[str, Any]]:
-    """Kernels by identity (name, op, shapes, configuration), what is left by name; largest change first."""
+    """Kernels by identity (name, op, shapes, configuration), what is left by name; largest change
+    first.
+    """
     identity = (
         "kernel",
         "op",
@@ -351,8 +355,8 @@ def _op_changes(
 def metric(side: dict[str, Any], name: str) -> float | None:
     """A figure of a run by its name: per step, a ledger account, HDBI, or a latency percentile.
 
-    Names: `elapsed_ns`, `orchestration_ns`, `kernels`, ... (per step); `hdbi`; `ledger.framework.ns`,
-    `ledger.framework.exposed_ns`; `latency.tpot.p50_ns`.
+    Names: `elapsed_ns`, `orchestration_ns`, `kernels`, ... (per step); `hdbi`;
+    `ledger.framework.ns`, `ledger.framework.exposed_ns`; `latency.tpot.p50_ns`.
 
     Raises:
         AnalyzerError: There is no metric of that name.

@@ -1,8 +1,9 @@
 """Spans of each launch and the paper's decomposition: dFT, dCT, dKT, T_launch, TKLQT.
 
-Works on an `Attributed` trace, a floor and the replay figures of its kernels; reads no table. Integer
-nanoseconds; in arrays UNKNOWN stands for unknown and becomes NULL in the store.
-Source: TaxBreak (arXiv:2603.12465), SKIP (arXiv:2504.11750); where we go further docs/measurement.md says so.
+Works on an `Attributed` trace, a floor and the replay figures of its kernels; reads no table.
+Integer nanoseconds; in arrays UNKNOWN stands for unknown and becomes NULL in the store.
+Source: TaxBreak (arXiv:2603.12465), SKIP (arXiv:2504.11750); where we go further
+docs/measurement.md says so.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Floor:
     Attributes:
         by_api: Floor of each launch API in ns (p50 of the null kernel); empty if not measured.
         source: "null_kernel" | "trace" | "none".
-        ns: The floor where no API tells (most used API's, or the trace's estimate); UNKNOWN if none.
+        ns: The floor where no API tells (most used API's, or the trace's estimate); UNKNOWN if
+            none.
     """
 
     source: str
@@ -45,7 +47,8 @@ class Floor:
 class Launches:
     """One entry for each kernel launch and graph launch that was executed, in order of start.
 
-    `first` is the first kernel (index among device events, -1 if none); durations in ns, UNKNOWN = NULL.
+    `first` is the first kernel (index among device events, -1 if none); durations in ns, UNKNOWN =
+    NULL.
     """
 
     call: Ints
@@ -254,7 +257,9 @@ def _library(a: Attributed, name: Ints) -> tuple[Bools, Bools]:
 
 
 def clean_gaps(launches: Launches) -> Ints:
-    """T_launch of clean launches: kernel launches whose stream was seen idle. Graph launches left out."""
+    """T_launch of clean launches: kernel launches whose stream was seen idle. Graph launches left
+    out.
+    """
     return launches.t_launch[launches.is_clean & ~launches.is_graph & known(launches.t_launch)]
 
 
@@ -266,7 +271,9 @@ def trace_floor(samples: Ints) -> Floor:
 
 
 def percentile(samples: Ints, percent: float) -> int:
-    """The sample at that share of the sorted samples (rank rounded down): a value that was measured."""
+    """The sample at that share of the sorted samples (rank rounded down): a value that was
+    measured.
+    """
     ordered = np.sort(samples)
     return int(ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)])
 

@@ -1,8 +1,8 @@
 """CUDA-graph replays take op and shapes from the captured launches, in time order, checked by name.
 
-A replay is one launch call with many kernels and no op. The capture is in the same trace or in one that
-was named for it. AMD's calls carry the kernel name, so names are compared; NVIDIA's do not, so only the
-kinds (kernel, memcpy, memset) and the count can be, and the finding says so.
+A replay is one launch call with many kernels and no op. The capture is in the same trace or in one
+that was named for it. AMD's calls carry the kernel name, so names are compared; NVIDIA's do not, so
+only the kinds (kernel, memcpy, memset) and the count can be, and the finding says so.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def lend(target: Attributed, known: Sequence[Captured]) -> None:
 def _find(
     names: list[str], kinds: list[str], known: Sequence[Captured], last: int
 ) -> tuple[int, list[int], bool] | None:
-    """The capture that a replay repeats: (its number, captured place of each event, checked by name)."""
+    """The capture that a replay repeats: (its number, captured place of each event, checked by
+    name).
+    """
     for turn in range(len(known)):
         # Piecewise graphs replay in the order in which they were captured.
         number = (last + 1 + turn) % len(known)
@@ -148,7 +150,9 @@ def _agree(captured: list[str | None], replayed: list[str]) -> bool:
 
 
 def _by_occurrence(captured: list[str | None], replayed: list[str]) -> list[int] | None:
-    """Streams may interleave otherwise than captured: the n-th launch of a name is its n-th event."""
+    """Streams may interleave otherwise than captured: the n-th launch of a name is its n-th
+    event.
+    """
     if Counter(captured) != Counter(replayed):
         return None
     places: dict[str | None, list[int]] = defaultdict(list)

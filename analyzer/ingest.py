@@ -1,7 +1,7 @@
 """Load runs into a store: find, prepare (in parallel), write each in one transaction.
 
-A run is written whole or not at all: what it had before is deleted and its rows inserted in the same
-transaction. The same content is the same run, so loading it twice changes nothing.
+A run is written whole or not at all: what it had before is deleted and its rows inserted in the
+same transaction. The same content is the same run, so loading it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def ingest(
         progress: Called with (path, file bytes read, file bytes in all); one job only.
 
     Returns:
-        One entry a source, in the order found. A source that cannot be read is "failed" and stops no other.
+        One entry a source, in the order found. A source that cannot be read is "failed" and stops
+        no other.
 
     Raises:
         AnalyzerError: A path is not there, or the store cannot be written.

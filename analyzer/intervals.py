@@ -1,4 +1,6 @@
-"""Sets of half-open intervals in integer nanoseconds, as sorted arrays. Nothing here knows of traces."""
+"""Sets of half-open intervals in integer nanoseconds, as sorted arrays. Nothing here knows of
+traces.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def length(start: Ints, end: Ints) -> int:
 
 
 def disjoint(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Give each moment to the interval that began first: outermost wins, a late overlap keeps its rest.
+    """Give each moment to the interval that began first: outermost wins, a late overlap keeps its
+    rest.
 
     Args:
         start, end: In any order.
@@ -47,7 +50,9 @@ def disjoint(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 class Measure:
-    """The measure of a set of disjoint intervals up to a time; differences give the part in a window."""
+    """The measure of a set of disjoint intervals up to a time; differences give the part in a
+    window.
+    """
 
     def __init__(self, start: Ints, end: Ints) -> None:
         self._start, self._end = start, end
@@ -73,7 +78,9 @@ class Measure:
 
 
 def _in_order(*keys: Ints) -> Ints:
-    """Indices that sort by the keys, the first one leading; profilers write in order, so look first."""
+    """Indices that sort by the keys, the first one leading; profilers write in order, so look
+    first.
+    """
     later = np.zeros(max(len(keys[0]) - 1, 0), bool)
     equal = ~later
     for key in keys:
@@ -87,12 +94,14 @@ def _in_order(*keys: Ints) -> Ints:
 class Nest:
     """Intervals of many threads as forests: which one encloses a moment, innermost and outermost.
 
-    The innermost enclosing interval is the one that starts last; of those the shortest; of those the
-    last in the file. Interval index -1 means none.
+    The innermost enclosing interval is the one that starts last; of those the shortest; of those
+    the last in the file. Interval index -1 means none.
     """
 
     def __init__(self, thread: Ints, start: Ints, end: Ints, index: Ints) -> None:
-        """Args: one entry an interval; `thread` is a small ordinal, `index` the place in the file."""
+        """Args: one entry an interval; `thread` is a small ordinal, `index` the place in the
+        file.
+        """
         self.order = _in_order(thread, start, -end, index)
         self._offset = 0
         self._span = 1
@@ -130,7 +139,9 @@ class Nest:
         return result
 
     def roots(self) -> Ints:
-        """Outermost enclosing interval of each interval (itself at the top), in the order of the input."""
+        """Outermost enclosing interval of each interval (itself at the top), in the order of the
+        input.
+        """
         root = np.where(self._parent >= 0, self._parent, np.arange(len(self._parent)))
         while True:
             above = root[root]

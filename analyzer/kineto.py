@@ -1,8 +1,9 @@
-"""Kineto and Chrome trace JSON to columns; the only module that knows the format's spelling and units.
+"""Kineto and Chrome trace JSON to columns; the only module that knows the format's spelling and
+units.
 
 One file may hold several documents (ranks that appended to one `.json.gz`); each becomes a `Trace`.
-The document is never parsed whole: a scanner reads the events as the stream comes, and what is not plain
-goes through `repair`. What was mended, dropped or odd is a `Finding`: counted, placed, shown.
+The document is never parsed whole: a scanner reads the events as the stream comes, and what is not
+plain goes through `repair`. What was mended, dropped or odd is a `Finding`: counted, placed, shown.
 Times are integer nanoseconds on the trace's clock.
 """
 
@@ -118,7 +119,8 @@ def read(
         progress: Called with the file bytes read so far.
 
     Raises:
-        TraceError: The file cannot be read, is no trace, or holds no event. The message is one line.
+        TraceError: The file cannot be read, is no trace, or holds no event. The message is one
+            line.
     """
     traces: list[Trace] = []
     with TraceStream(path) as stream:
@@ -272,6 +274,7 @@ class _Document:
                 "Was the profiler on while the work ran?"
             )
         trace.findings = [_finding(code, *value) for code, value in self.found.items()]
+        del self.scanner  # it calls back to here: without the circle its memory goes with the rows
         return trace
 
     # -- before and after the events

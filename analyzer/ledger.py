@@ -1,8 +1,8 @@
 """The ledger: on a launching thread every nanosecond of a step belongs to one account.
 
-Crossed with the device: how much of each account ran while the device was idle (`exposed`), which is what
-a change there can win. Accounts of a step add up to its wall time on that thread; exposed time adds up to
-the device's idle time. Integer nanoseconds. Ours; see docs/measurement.md.
+Crossed with the device: how much of each account ran while the device was idle (`exposed`), which
+is what a change there can win. Accounts of a step add up to its wall time on that thread; exposed
+time adds up to the device's idle time. Integer nanoseconds. Ours; see docs/measurement.md.
 """
 
 from __future__ import annotations

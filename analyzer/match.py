@@ -1,4 +1,5 @@
-"""Match traced kernels to replayed ones: exact, substring, most_frequent, unmatched (method.md section 3).
+"""Match traced kernels to replayed ones: exact, substring, most_frequent, unmatched (method.md
+section 3).
 
 Works on kernel identities and replay records; reads no table and no file.
 """

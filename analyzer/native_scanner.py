@@ -1,4 +1,6 @@
-"""The C scanner of `_scan.c`, by ctypes. Absent where no compiler built it: then `pure_scanner` reads."""
+"""The C scanner of `_scan.c`, by ctypes. Absent where no compiler built it: then `pure_scanner`
+reads.
+"""
 
 from __future__ import annotations
 

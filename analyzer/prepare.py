@@ -1,7 +1,7 @@
 """One source to the rows of every table, as Arrow tables; no store is touched.
 
-Order: read the traces, link them, find the floor, match replays, decompose, keep the ledger, add up.
-Pure apart from reading files, so that it can run in another process.
+Order: read the traces, link them, find the floor, match replays, decompose, keep the ledger, add
+up. Pure apart from reading files, so that it can run in another process.
 """
 
 from __future__ import annotations
@@ -111,7 +111,6 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     for file, traces in loaded:
         for trace in traces:
             one = attribution.attribute(trace, globs)
-            trace.rows = trace.rows[:0].copy()  # the columns are made: let go of the wide rows
             graphs.lend(one, graphs.captures(one) + captured)
             attributed.append((file.path.name, one))
     spans = [decompose.spans(a) for _, a in attributed]
@@ -146,7 +145,9 @@ def _hash_all(source: Source) -> None:
 
 
 def _floor(source: Source, spans: list[Launches]) -> tuple[Floor, list[dict[str, Any]]]:
-    """The measured floor if the run has one, else an estimate from the clean launches of its traces."""
+    """The measured floor if the run has one, else an estimate from the clean launches of its
+    traces.
+    """
     rows: list[dict[str, Any]] = []
     by_api: dict[str, int] = {}
     for file in source.files:
@@ -643,7 +644,7 @@ class _Builder:
             "content_sha256": source.content_sha256(),
             "recording_id": manifest.run_id if manifest else None,
             "created_at": manifest.created_at if manifest else None,
-            "ingested_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "ingested_at": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
             "analyzer_version": _version(),
             "host_id": host_id,
             "model": manifest.model if manifest else None,

@@ -1,6 +1,7 @@
 """The same rows as `_scan.c` gives, without a compiler: msgspec decodes, Python keeps.
 
-Slower than the C scanner, and equal to it in what it returns; a test holds the two against each other.
+Slower than the C scanner, and equal to it in what it returns; a test holds the two against each
+other.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def _present(raw: _Raw) -> bytes:
 
 
 class PureScanner:
-    """`rows.Scanner` in Python; `on_odd` gets each event that is whole but not plain, and its place."""
+    """`rows.Scanner` in Python; `on_odd` gets each event that is whole but not plain, and its
+    place.
+    """
 
     def __init__(self, keep_python: bool, on_odd: Callable[[bytes, int], None]) -> None:
         self._keep_python = keep_python

@@ -1,8 +1,8 @@
 """Every question that the command line and the web app may ask of a store; read-only.
 
-Each function takes a connection (`connect`, or `database.open_for_reading`). Few values come back as dicts
-and lists, many rows as a polars frame. Times are integer nanoseconds, unknown is None. The SQL is in
-`analyzer/sql/`, one file a question, named like its function.
+Each function takes a connection (`connect`, or `database.open_for_reading`). Few values come back
+as dicts and lists, many rows as a polars frame. Times are integer nanoseconds, unknown is None. The
+SQL is in `analyzer/sql/`, one file a question, named like its function.
 """
 
 from __future__ import annotations
@@ -208,7 +208,9 @@ def ledger(connection: Connection, run_id: str) -> dict[str, dict[str, int]]:
 
 
 def added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of several steps added up, with their ledger and HDBI. A sum with an unknown is unknown."""
+    """Totals of several steps added up, with their ledger and HDBI. A sum with an unknown is
+    unknown.
+    """
     result: dict[str, Any] = {"steps": len(parts)}
     for key in ADDED_KEYS:
         values = [part[key] for part in parts]
@@ -265,7 +267,9 @@ def ops(
 
 
 def launches(connection: Connection, run_id: str, *, kernel_id: int | None = None) -> pl.DataFrame:
-    """Each launch with its names and decomposition, in order of time; one kernel's only if asked."""
+    """Each launch with its names and decomposition, in order of time; one kernel's only if
+    asked.
+    """
     return _frame(
         connection,
         "SELECT * EXCLUDE (run_id) FROM launch_costs WHERE run_id = $run_id "
@@ -304,7 +308,9 @@ def floors(connection: Connection, run_id: str) -> list[dict[str, Any]]:
 
 
 def latency(connection: Connection, run_id: str) -> dict[str, Any] | None:
-    """Un-profiled TTFT, TPOT, ITL and step times in ns: n, p50, p95, p99, mean; None if not measured."""
+    """Un-profiled TTFT, TPOT, ITL and step times in ns: n, p50, p95, p99, mean; None if not
+    measured.
+    """
     sources = {
         "ttft": "SELECT ttft_ns AS v FROM latency WHERE run_id = $run_id",
         "tpot": "SELECT tpot_ns AS v FROM latency WHERE run_id = $run_id",

@@ -1,7 +1,8 @@
-"""One event that is not plain JSON, or whose numbers are odd: read it with care, and say what was mended.
+"""One event that is not plain JSON, or whose numbers are odd: read it with care, and say what was
+mended.
 
-Both scanners hand such events here, so a fault is handled once for all places. Mended: bytes that are
-not UTF-8 (kept apart as `\\xff`), raw control characters (kept), unescaped backslashes (taken
+Both scanners hand such events here, so a fault is handled once for all places. Mended: bytes that
+are not UTF-8 (kept apart as `\\xff`), raw control characters (kept), unescaped backslashes (taken
 literally), bare `inf`, `nan`, `N/A` (unknown, so null), a comma before a bracket. What is still no
 JSON is dropped by the caller, counted and named with its place.
 """

@@ -1,7 +1,7 @@
 """One run's answer as a dict: how host-bound is it, which account is to blame, what is exposed.
 
-Built from `queries`; `report_text.py` prints it. Integer nanoseconds, unknown is None. A time taken under
-the profiler is never called a latency.
+Built from `queries`; `report_text.py` prints it. Integer nanoseconds, unknown is None. A time taken
+under the profiler is never called a latency.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ TOP = 15
 def report(connection: Connection, run_id: str) -> dict[str, Any]:
     """Everything the command `report` shows of a run.
 
-    Keys: run, verdict, totals (everything recorded), measured (sum over the steps), phases, steps (each
-    with its ledger), ledger (whole trace), match, families, kernels, ops, coverage, floors, latency,
-    inflation, shares, quality, warnings.
+    Keys: run, verdict, totals (everything recorded), measured (sum over the steps), phases, steps
+    (each with its ledger), ledger (whole trace), match, families, kernels, ops, coverage, floors,
+    latency, inflation, shares, quality, warnings.
     """
     run = queries.run(connection, run_id)
     totals = queries.totals(connection, run_id)
@@ -86,7 +86,9 @@ def _phases(steps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _kernels_per_token(run: dict[str, Any], steps: list[dict[str, Any]]) -> float | None:
-    """Kernels of a decode step for each sequence's token; a generate call without steps by its tokens."""
+    """Kernels of a decode step for each sequence's token; a generate call without steps by its
+    tokens.
+    """
     decode = [step for step in steps if step["phase"] == "decode"]
     if decode:
         return sum(step["kernels"] for step in decode) / len(decode)
@@ -120,7 +122,8 @@ def verdict(
 ) -> dict[str, Any]:
     """How host-bound, which account is to blame, what is exposed: in a sentence and in figures.
 
-    `unsupported` names what the trace cannot tell: a figure that stands on it is not shown as sound.
+    `unsupported` names what the trace cannot tell: a figure that stands on it is not shown as
+    sound.
     """
     unsupported = [
         what

@@ -1,9 +1,10 @@
 """The row that a scanner makes of one event, and the flags that say which fields it had.
 
-The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text column
-is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the JSON text
-(`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input Strides and
-Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit separator.
+The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text
+column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
+JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
+Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
+separator.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def write_table(table: pa.Table, form: Format, stream: IO[Any]) -> None:
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-        columns = cast("list[pa.Array[Any]]", batch.columns)
+        columns = cast("list[pa.Array[Any]]", batch.columns)  # pyright: ignore[reportUnknownMemberType]
         yield from zip(
             *([_value(v) for v in column.to_pylist()] for column in columns), strict=True
         )

@@ -1,4 +1,5 @@
-"""What `ingest` was given: run directories, trace files, or folders of them; found, hashed, checked.
+"""What `ingest` was given: run directories, trace files, or folders of them; found, hashed,
+checked.
 
 Reads no trace. A source's hash covers its content alone: the same content is the same run.
 """
@@ -39,7 +40,9 @@ class SourceFile:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the file's bytes, read when first asked for: large files are hashed while they are read."""
+        """Hash of the file's bytes, read when first asked for: large files are hashed while they
+        are read.
+        """
         try:
             return file_sha256(self.path)
         except OSError as error:
@@ -113,7 +116,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 
 def describe(path: Path, name: str | None, options: Options) -> Source:
-    """Find the files of one run directory or trace file; a run directory is checked by its manifest.
+    """Find the files of one run directory or trace file; a run directory is checked by its
+    manifest.
 
     Raises:
         AnalyzerError, RunDirectoryError: It cannot be read, or is not what its manifest says.

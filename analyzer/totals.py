@@ -1,7 +1,7 @@
 """Sums over the launches and device events of a step, of a trace, of a run; HDBI from them.
 
-Reads no table. Integer nanoseconds; None is unknown. A sum with an unknown part is unknown, unless its
-definition says otherwise. Sources: TaxBreak (arXiv:2603.12465), SKIP (arXiv:2504.11750).
+Reads no table. Integer nanoseconds; None is unknown. A sum with an unknown part is unknown, unless
+its definition says otherwise. Sources: TaxBreak (arXiv:2603.12465), SKIP (arXiv:2504.11750).
 """
 
 from __future__ import annotations

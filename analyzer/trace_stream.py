@@ -1,7 +1,8 @@
-"""A trace file as a stream of decompressed pieces, read ahead in a thread; plain or gzip by its first bytes.
+"""A trace file as a stream of decompressed pieces, read ahead in a thread; plain or gzip by its
+first bytes.
 
-Memory stays at a few pieces whatever the file's size. What ends early ends the stream, and `broken` says
-how: the reader then reports the trace as truncated, never as whole.
+Memory stays at a few pieces whatever the file's size. What ends early ends the stream, and `broken`
+says how: the reader then reports the trace as truncated, never as whole.
 """
 
 from __future__ import annotations

@@ -1,0 +1,384 @@
+"""What a run did when, down-sampled to what a screen can show, and how its times are distributed.
+
+Read-only, like `queries.py`: a connection in, frames and records out. Nothing here returns a row an event:
+slices are bounded by lanes x pixel columns, account profiles by accounts x columns, distributions by points.
+Integer nanoseconds on the trace's clock; the SQL is in `analyzer/sql/timeline_*.sql`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from analyzer import classify
+from analyzer.database import Connection
+from analyzer.errors import AnalyzerError
+from analyzer.intervals import Ints, Measure, disjoint, union
+
+_ACCOUNT = {name: i for i, name in enumerate(classify.ACCOUNTS)}
+_NEVER = np.iinfo(np.int64).min
+
+
+@cache
+def _sql(name: str) -> str:
+    path = resources.files("analyzer") / "sql" / f"timeline_{name}.sql"
+    return path.read_text(encoding="utf-8")
+
+
+def _frame(connection: Connection, sql: str, parameters: dict[str, Any]) -> pl.DataFrame:
+    relation = connection.sql(sql, params=parameters)
+    return cast("pl.DataFrame", pl.from_arrow(relation.to_arrow_table()))
+
+
+def _rows(connection: Connection, sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    result = connection.execute(sql, parameters)
+    names = [column[0] for column in result.description or []]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def _columns(
+    connection: Connection, sql: str, parameters: dict[str, Any]
+) -> dict[str, npt.NDArray[Any]]:
+    return cast("dict[str, npt.NDArray[Any]]", connection.execute(sql, parameters).fetchnumpy())
+
+
+# -- slices
+
+
+def extents(connection: Connection, run_id: str) -> list[dict[str, Any]]:
+    """Of each trace its id and the first and last moment of an op, call or device event with a sound time."""
+    return _rows(
+        connection,
+        "SELECT trace_id, min(start_ns)::BIGINT AS start_ns, max(end_ns)::BIGINT AS end_ns FROM ("
+        "SELECT trace_id, min(start_ns) AS start_ns, max(start_ns + dur_ns) AS end_ns FROM ops "
+        "WHERE run_id = $run_id AND NOT bad_time GROUP BY trace_id UNION ALL "
+        "SELECT trace_id, min(start_ns), max(start_ns + dur_ns) FROM calls "
+        "WHERE run_id = $run_id AND NOT bad_time GROUP BY trace_id UNION ALL "
+        "SELECT trace_id, min(start_ns), max(start_ns + dur_ns) FROM device_events "
+        "WHERE run_id = $run_id AND NOT bad_time GROUP BY trace_id) "
+        "GROUP BY trace_id ORDER BY trace_id",
+        {"run_id": run_id},
+    )
+
+
+def slices(
+    connection: Connection,
+    run_id: str,
+    trace_id: int,
+    start_ns: int,
+    end_ns: int,
+    columns: int = 800,
+) -> pl.DataFrame:
+    """What ran in a window, at most one row for each lane and pixel column beside the long events.
+
+    Raises:
+        AnalyzerError: The window is empty, or no column was asked for.
+    """
+    if end_ns <= start_ns or columns < 1:
+        raise AnalyzerError("a timeline needs a window with an end after its start.")
+    return _frame(
+        connection,
+        _sql("slices"),
+        {
+            "run_id": run_id,
+            "trace_id": trace_id,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "pixel_ns": max(1, (end_ns - start_ns) // columns),
+        },
+    )
+
+
+def threads(connection: Connection, run_id: str) -> dict[int, str]:
+    """Name of each thread, else its pid and tid."""
+    return {
+        row["thread_id"]: row["thread_name"] or f"pid {row['pid']} tid {row['tid']}"
+        for row in _rows(
+            connection,
+            "SELECT thread_id, pid, tid, thread_name FROM threads WHERE run_id = $run_id",
+            {"run_id": run_id},
+        )
+    }
+
+
+def device_event(connection: Connection, run_id: str, device_event_id: int) -> dict[str, Any]:
+    """One kernel, copy or memset with its launch, op and match.
+
+    Raises:
+        AnalyzerError: The run has no such event.
+    """
+    found = _rows(connection, _sql("device_event"), {"run_id": run_id, "id": device_event_id})
+    if not found:
+        raise AnalyzerError(f"this run has no device event {device_event_id}.")
+    return found[0]
+
+
+def host_event(connection: Connection, run_id: str, kind: str, event_id: int) -> dict[str, Any]:
+    """One op, region or call: name, thread, times, and what it started.
+
+    Raises:
+        AnalyzerError: The run has no such event.
+    """
+    if kind == "call":
+        sql = (
+            "SELECT names.name, calls.account, calls.start_ns, calls.dur_ns, calls.thread_id, "
+            "calls.device_events, calls.correlation_id, op_name.name AS op FROM calls "
+            "LEFT JOIN names ON names.run_id = $run_id AND names.name_id = calls.name_id "
+            "LEFT JOIN ops ON ops.run_id = $run_id AND ops.op_id = calls.op_id "
+            "LEFT JOIN names AS op_name "
+            "ON op_name.run_id = $run_id AND op_name.name_id = ops.name_id "
+            "WHERE calls.run_id = $run_id AND calls.call_id = $id"
+        )
+    else:
+        sql = (
+            "SELECT names.name, ops.start_ns, ops.dur_ns, ops.thread_id, shapes.input_dims, "
+            "shapes.input_types FROM ops "
+            "LEFT JOIN names ON names.run_id = $run_id AND names.name_id = ops.name_id "
+            "LEFT JOIN shapes ON shapes.run_id = $run_id AND shapes.shape_id = ops.shape_id "
+            "WHERE ops.run_id = $run_id AND ops.op_id = $id"
+        )
+    found = _rows(connection, sql, {"run_id": run_id, "id": event_id})
+    if not found:
+        raise AnalyzerError(f"this run has no {kind} {event_id}.")
+    return found[0]
+
+
+# -- the ledger along time
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Disjoint, sorted stretches of one thread's time, each on one account, and when the device was busy.
+
+    `account` holds places in `classify.ACCOUNTS`. As the ledger has it: summed over a step, or over the
+    trace, each account is the ledger's figure, to the nanosecond.
+    """
+
+    thread_id: int
+    start: Ints
+    end: Ints
+    account: Ints
+    busy_start: Ints
+    busy_end: Ints
+
+    def profile(self, start_ns: int, end_ns: int, columns: int = 400) -> pl.DataFrame:
+        """Time of each account in each column of a window, and how much of it left the device idle.
+
+        Returns:
+            column, start_ns, end_ns, account, ns, exposed_ns; accounts without time are left out.
+        """
+        columns = max(1, min(columns, end_ns - start_ns))
+        edges = np.linspace(start_ns, end_ns, columns + 1).astype(np.int64)
+        busy = Measure(self.busy_start, self.busy_end)
+        parts: list[pl.DataFrame] = []
+        for name, code in _ACCOUNT.items():
+            mine = self.account == code
+            if not mine.any():
+                continue
+            start, end = self.start[mine], self.end[mine]
+            ns = Measure(start, end).within(edges[:-1], edges[1:])
+            # Device-busy time within an account up to a moment: whole stretches, and the last one's part.
+            bare = _overlap_up_to(start, end, busy, edges)
+            some = np.flatnonzero(ns)
+            parts.append(
+                pl.DataFrame(
+                    {
+                        "column": some,
+                        "start_ns": edges[:-1][some],
+                        "end_ns": edges[1:][some],
+                        "account": [name] * len(some),
+                        "ns": ns[some],
+                        "exposed_ns": (ns - np.diff(bare))[some],
+                    }
+                )
+            )
+        return pl.concat(parts).sort("column", maintain_order=True) if parts else pl.DataFrame()
+
+
+def _overlap_up_to(start: Ints, end: Ints, busy: Measure, time: Ints) -> Ints:
+    """How long disjoint intervals overlap a set, up to each time."""
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(busy.within(start, end))))
+    i = np.searchsorted(start, time, "right") - 1
+    at = np.maximum(i, 0)
+    last = busy.within(start[at], np.clip(time, start[at], end[at]))
+    return np.where(i < 0, 0, before[at] + last)
+
+
+def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches | None:
+    """The main thread's time by account, over the whole trace; None if no thread has any."""
+    main = _rows(
+        connection,
+        "SELECT thread_id FROM ledger WHERE run_id = $run_id AND trace_id = $trace_id AND is_main "
+        "ORDER BY step_id NULLS FIRST LIMIT 1",
+        {"run_id": run_id, "trace_id": trace_id},
+    )
+    if not main:
+        return None
+    where = {"run_id": run_id, "trace_id": trace_id, "thread_id": main[0]["thread_id"]}
+    here = "run_id = $run_id AND trace_id = $trace_id AND NOT bad_time"
+    span = "start_ns, start_ns + dur_ns AS end_ns"
+    calls = _columns(
+        connection,
+        f"SELECT {span}, list_position({list(classify.ACCOUNTS)!r}, account)::BIGINT - 1 AS account, "
+        f"is_launch FROM calls WHERE {here} AND thread_id = $thread_id",
+        where,
+    )
+    ops = _columns(
+        connection, f"SELECT {span}, is_region FROM ops WHERE {here} AND thread_id = $thread_id", where
+    )
+    library = _columns(
+        connection,
+        "SELECT calls.start_ns, launches.dct_ns, coalesce(steps.start_ns, 0)::BIGINT AS step_ns "
+        "FROM launches JOIN calls ON calls.run_id = $run_id AND calls.call_id = launches.call_id "
+        "LEFT JOIN steps ON steps.run_id = $run_id AND steps.step_id = launches.step_id "
+        "WHERE launches.run_id = $run_id AND launches.trace_id = $trace_id AND launches.dct_ns > 0 "
+        "AND calls.thread_id = $thread_id",
+        where,
+    )
+    device = _columns(
+        connection,
+        f"SELECT {span} FROM device_events WHERE {here}",
+        {"run_id": run_id, "trace_id": trace_id},
+    )
+    which, call_start, call_end = disjoint(_ints(calls["start_ns"]), _ints(calls["end_ns"]))
+    in_op = ~ops["is_region"].astype(bool)
+    op_start, op_end = union(_ints(ops["start_ns"][in_op]), _ints(ops["end_ns"][in_op]))
+    region_start, region_end = union(_ints(ops["start_ns"][~in_op]), _ints(ops["end_ns"][~in_op]))
+    busy_start, busy_end = union(_ints(device["start_ns"]), _ints(device["end_ns"]))
+    edges = [
+        edge
+        for row in _rows(
+            connection,
+            "SELECT start_ns, end_ns FROM steps WHERE run_id = $run_id AND trace_id = $trace_id",
+            {"run_id": run_id, "trace_id": trace_id},
+        )
+        for edge in (row["start_ns"], row["end_ns"])
+    ]
+    edges += [edge for array in (busy_start[:1], busy_end[-1:]) for edge in array.tolist()]
+    points = np.unique(
+        np.concatenate(
+            (call_start, call_end, op_start, op_end, region_start, region_end, np.array(edges, np.int64))
+        )
+    )
+    start, end = points[:-1], points[1:]
+    account = np.full(len(start), _ACCOUNT["python"], np.int64)
+    account[_inside(region_start, region_end, start)] = _ACCOUNT["region"]
+    account[_inside(op_start, op_end, start)] = _ACCOUNT["framework"]
+    if len(call_start):
+        at = np.searchsorted(call_start, start, "right") - 1
+        in_call = (at >= 0) & (call_end[at] > start)
+        account[in_call] = _ints(calls["account"])[which][at[in_call]]
+    launching = calls["is_launch"].astype(bool)
+    start, end, account = _split_library(
+        (start, end, account),
+        _ints(library["start_ns"]),
+        _ints(library["dct_ns"]),
+        _ints(library["step_ns"]),
+        (_ints(calls["start_ns"][launching]), _ints(calls["end_ns"][launching])),
+    )
+    return Stretches(main[0]["thread_id"], start, end, account, busy_start, busy_end)
+
+
+def _ints(values: npt.NDArray[Any]) -> Ints:
+    return np.ma.getdata(values).astype(np.int64, copy=False)
+
+
+def _inside(start: Ints, end: Ints, time: Ints) -> npt.NDArray[np.bool_]:
+    if not len(start):
+        return np.zeros(len(time), bool)
+    at = np.searchsorted(start, time, "right") - 1
+    return (at >= 0) & (end[at] > time)
+
+
+def _split_library(
+    base: tuple[Ints, Ints, Ints], call: Ints, dct: Ints, step: Ints, launches: tuple[Ints, Ints]
+) -> tuple[Ints, Ints, Ints]:
+    """Give `library` its part: of the op time before each library launch, the dCT nearest to it."""
+    start, end, account = base
+    framework = account == _ACCOUNT["framework"]
+    if not len(call) or not framework.any():
+        return base
+    order = np.argsort(launches[0], kind="stable")
+    reach = np.concatenate(([_NEVER], np.maximum.accumulate(launches[1][order])))
+    begin = reach[np.searchsorted(launches[0][order], call)]
+    begin = np.minimum(np.maximum(begin, step), call)
+    op_time = Measure(start[framework], end[framework])
+    high = op_time.up_to(call)
+    low = np.maximum(op_time.up_to(begin), high - dct)
+    some = high > low
+    low, high = low[some], high[some]
+    if not len(low):
+        return base
+    cut_start, cut_end = op_time.inverse(low), op_time.inverse(high - 1) + 1
+    points = np.unique(np.concatenate((start, end[-1:], cut_start, cut_end)))
+    source = np.searchsorted(start, points[:-1], "right") - 1
+    new_start, new_end, new_account = points[:-1], points[1:], account[source].copy()
+    measured = op_time.up_to(new_start)
+    order = np.argsort(low, kind="stable")
+    at = np.searchsorted(low[order], measured, "right") - 1
+    taken = (at >= 0) & (high[order][at] > measured) & (new_account == _ACCOUNT["framework"])
+    new_account[taken] = _ACCOUNT["library"]
+    return new_start, new_end, new_account
+
+
+# -- distributions and per-run figures
+
+DISTRIBUTIONS = {
+    "launch": "SELECT t_launch_ns AS v FROM launches WHERE run_id = $run_id AND is_clean",
+    "launch_all": "SELECT t_launch_ns AS v FROM launches WHERE run_id = $run_id",
+    "dispatch": "SELECT t_dispatch_ns AS v FROM launches WHERE run_id = $run_id",
+    "duration": "SELECT dur_ns AS v FROM device_events "
+    "WHERE run_id = $run_id AND kind = 'kernel' AND NOT bad_time",
+    "ttft": "SELECT ttft_ns AS v FROM latency WHERE run_id = $run_id",
+    "tpot": "SELECT tpot_ns AS v FROM latency WHERE run_id = $run_id",
+    "itl": "SELECT unnest(itl_ns) AS v FROM latency WHERE run_id = $run_id",
+}
+
+
+def distribution(
+    connection: Connection,
+    run_id: str,
+    quantity: str,
+    *,
+    kernel_id: int | None = None,
+    points: int = 200,
+) -> pl.DataFrame:
+    """Quantiles of a quantity: columns share (0 to 1) and ns; empty if nothing was measured.
+
+    Args:
+        quantity: A key of DISTRIBUTIONS; "launch" is T_launch of clean launches only.
+        kernel_id: One kernel's launches or durations only.
+    """
+    source = DISTRIBUTIONS[quantity]
+    parameters: dict[str, Any] = {"run_id": run_id}
+    if kernel_id is not None:
+        source += " AND kernel_id = $kernel_id"
+        parameters["kernel_id"] = kernel_id
+    shares = [i / points for i in range(points + 1)]
+    found = _rows(connection, f"SELECT quantile_disc(v, {shares}) AS ns FROM ({source})", parameters)
+    values = found[0]["ns"] if found else None
+    if not values:
+        return pl.DataFrame(schema={"share": pl.Float64, "ns": pl.Int64})
+    return pl.DataFrame({"share": shares, "ns": values}, schema_overrides={"ns": pl.Int64})
+
+
+def launches_of(
+    connection: Connection, run_id: str, kernel_id: int, limit: int = 100_000
+) -> pl.DataFrame:
+    """Every launch of one kernel, in order of time."""
+    return _frame(
+        connection,
+        _sql("launches"),
+        {"run_id": run_id, "kernel_id": kernel_id, "row_limit": limit},
+    )
+
+
+def latency_by_run(connection: Connection) -> pl.DataFrame:
+    """Each run's un-profiled TTFT and TPOT (medians), kernels per token and TKLQT."""
+    return _frame(connection, _sql("latency_by_run"), {})
