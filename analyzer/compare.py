@@ -72,24 +72,17 @@ def _side(value: dict[str, Any]) -> dict[str, Any]:
         "mode": run["mode"],
         "steps": measured["steps"],
         "hdbi": measured["hdbi"],
+        "hdbi_busy": measured["hdbi_busy"],
         "reading": reading(measured["hdbi"]),
-        "per_step": {
-            key: mean(key)
-            for key in (
-                "elapsed_ns",
-                "wall_ns",
-                "device_active_ns",
-                "device_busy_ns",
-                "device_idle_ns",
-                "orchestration_ns",
-                "ft_ns",
-                "ct_ns",
-                "kt_ns",
-                "tklqt_ns",
-                "launches",
-                "graph_launches",
-                "kernels",
-            )
+        "per_step": {key: mean(key) for key in queries.ADDED_KEYS},
+        "totals": value["totals"],
+        "phases": {
+            phase: {
+                key: None if sums[key] is None else round(sums[key] / sums["steps"])
+                for key in queries.ADDED_KEYS
+            }
+            | {"hdbi": sums["hdbi"]}
+            for phase, sums in value["phases"].items()
         },
         "ledger": {
             name: {k: round(v / n) for k, v in entry.items()}
@@ -355,17 +348,22 @@ def _op_changes(
 def metric(side: dict[str, Any], name: str) -> float | None:
     """A figure of a run by its name: per step, a ledger account, HDBI, or a latency percentile.
 
-    Names: `elapsed_ns`, `orchestration_ns`, `kernels`, ... (per step); `hdbi`;
-    `ledger.framework.ns`, `ledger.framework.exposed_ns`; `latency.tpot.p50_ns`.
+    Names: `elapsed_ns`, `orchestration_ns`, `kernels`, ... (mean of a step); `hdbi`, `hdbi_busy`;
+    `phases.decode.elapsed_ns`; `totals.kernels` (everything recorded); `ledger.framework.ns`,
+    `ledger.framework.exposed_ns`; `latency.tpot.p50_ns`.
 
     Raises:
         AnalyzerError: There is no metric of that name.
     """
-    if name == "hdbi":
-        return side["hdbi"]
+    if name in ("hdbi", "hdbi_busy"):
+        return side[name]
     if name in side["per_step"]:
         return side["per_step"][name]
     parts = name.split(".")
+    if len(parts) == 2 and parts[0] == "totals" and parts[1] in queries.TOTAL_KEYS[:-1]:
+        return side["totals"][parts[1]]
+    if len(parts) == 3 and parts[0] == "phases" and parts[2] in (*queries.ADDED_KEYS, "hdbi"):
+        return side["phases"].get(parts[1], {}).get(parts[2])
     if (
         parts[0] == "ledger"
         and len(parts) == 3
@@ -383,6 +381,9 @@ def metric(side: dict[str, Any], name: str) -> float | None:
         [
             *side["per_step"],
             "hdbi",
+            "hdbi_busy",
+            "totals.KEY",
+            "phases.PHASE.KEY",
             "ledger.ACCOUNT.ns",
             "ledger.ACCOUNT.exposed_ns",
             "latency.tpot.p50_ns",
@@ -414,7 +415,7 @@ def gate(condition: str, base: dict[str, Any], other: dict[str, Any]) -> dict[st
         missing = other["name"] if after is None else base["name"]
         raise AnalyzerError(f"{name} is unknown in {missing}, so {condition!r} cannot be judged.")
     if percent:
-        if before == 0:
+        if before == 0 and after != 0:
             raise AnalyzerError(
                 f"{name} is 0 in {base['name']}, so a change in percent has no meaning."
             )

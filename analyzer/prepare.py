@@ -640,7 +640,7 @@ class _Builder:
             "run_id": source.run_id(),
             "name": source.name,
             "source": "run_directory" if manifest else "trace",
-            "path": str(source.path),
+            "path": str(source.path.resolve()),
             "content_sha256": source.content_sha256(),
             "recording_id": manifest.run_id if manifest else None,
             "created_at": manifest.created_at if manifest else None,
