@@ -1,0 +1,255 @@
+"""The command `collector`: record, replay, floor, doctor.
+
+Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to stdout,
+the rest to stderr. torch is imported by the command that needs it, so that --help is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from schemas.errors import HostboundError
+from schemas.extras import require
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    args = _parser().parse_args(argv)
+    if args.needs_torch:
+        require("collector", "torch")
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        return command(args)
+    except HostboundError as error:
+        sys.stderr.write(f"collector: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("collector: interrupted; no run directory was written.\n")
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="collector",
+        description="Record a model's traces, latency, kernel replays and launch floor on a GPU host.",
+        epilog="Start with: collector doctor && collector record --model gpt2",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def add(
+        name: str, function: Callable[[argparse.Namespace], int], summary: str, torch: bool = True
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=summary, description=summary)
+        sub.set_defaults(command=function, needs_torch=torch)
+        return sub
+
+    record = add("record", record_command, "Record a workload into a run directory.")
+    what = record.add_mutually_exclusive_group(required=True)
+    what.add_argument("--model", metavar="NAME|PATH", help="built-in model or checkpoint folder")
+    what.add_argument(
+        "--script",
+        nargs=argparse.REMAINDER,
+        metavar="FILE",
+        help="a Python script and its arguments (last option)",
+    )
+    record.add_argument("--mode", default="eager", choices=("eager", "compile", "hybrid"))
+    record.add_argument("--batch-size", type=int, default=1, metavar="N")
+    record.add_argument("--prompt-len", type=int, default=512, metavar="N")
+    record.add_argument("--new-tokens", type=int, default=10, metavar="N")
+    record.add_argument("--attention", default="sdpa", choices=("sdpa", "eager"))
+    record.add_argument(
+        "--experts",
+        choices=("eager", "grouped_mm", "batched_mm"),
+        help="how a MoE's experts run (default: transformers')",
+    )
+    record.add_argument("--dtype", default="bf16", choices=("bf16", "fp16", "fp32"))
+    record.add_argument("--warmup", type=int, default=10, metavar="N")
+    record.add_argument("--latency-runs", type=int, default=50, metavar="N")
+    record.add_argument("--trace-runs", type=int, default=3, metavar="N")
+    record.add_argument("--replay-runs", type=int, default=150, metavar="N")
+    record.add_argument(
+        "--replay-budget",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="fewer replay samples if they would take longer",
+    )
+    record.add_argument(
+        "--no-replay", action="store_true", help="leave kernel replay and launch floor out"
+    )
+    record.add_argument("--stacks", action="store_true", help="record Python frames too")
+    record.add_argument(
+        "--prompt", metavar="TEXT|@FILE", help="text instead of random ids (checkpoints)"
+    )
+    record.add_argument("--seed", type=int, default=0)
+    record.add_argument("--device", default="cuda:0")
+    record.add_argument(
+        "--out",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="the run directory to make (default: runs/NAME)",
+    )
+    record.add_argument("--name", default=None)
+
+    replay = add("replay", replay_command, "Redo the kernel replay of an existing run directory.")
+    replay.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    replay.add_argument("--replay-runs", type=int, default=150, metavar="N")
+    replay.add_argument("--replay-budget", type=float, default=None, metavar="SECONDS")
+    replay.add_argument("--device", default="cuda:0")
+
+    floor = add("floor", floor_command, "The launch floor of this host, by launch API.")
+    floor.add_argument("--runs", type=int, default=500, metavar="N")
+    floor.add_argument("--device", default="cuda:0")
+    floor.add_argument("--json", action="store_true", help="print the raw samples")
+
+    doctor = add("doctor", doctor_command, "What this host can do for a recording.", torch=False)
+    doctor.add_argument("--json", action="store_true")
+    return parser
+
+
+def record_command(args: argparse.Namespace) -> int:
+    """Record a model or a script."""
+    from collector.errors import CollectorError
+
+    if args.script is not None:
+        return _record_script(args)
+    from collector.record import Request, record
+
+    prompt = args.prompt
+    if prompt and prompt.startswith("@"):
+        try:
+            prompt = Path(prompt[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CollectorError(f"{prompt[1:]} cannot be read as text: {error}.") from error
+    request = Request(
+        model=args.model,
+        mode=args.mode,
+        batch_size=args.batch_size,
+        prompt_len=args.prompt_len,
+        new_tokens=args.new_tokens,
+        attention=args.attention,
+        experts=args.experts,
+        dtype=args.dtype,
+        device=args.device,
+        warmup=args.warmup,
+        latency_runs=args.latency_runs,
+        trace_runs=args.trace_runs,
+        replay_runs=args.replay_runs,
+        replay=not args.no_replay,
+        replay_budget_s=args.replay_budget,
+        stacks=args.stacks,
+        prompt=prompt,
+        seed=args.seed,
+    )
+    name = args.name or _name(request)
+    written = record(request, args.out or Path("runs") / name, name)
+    sys.stdout.write(f"{written}\n")
+    return 0
+
+
+def _name(request: Any) -> str:
+    parts = [Path(request.model).name, request.mode, f"bs{request.batch_size}"]
+    parts += [f"s{request.prompt_len}", f"m{request.new_tokens}"]
+    if request.experts:
+        parts.append(request.experts)
+    return "-".join(parts)
+
+
+def _record_script(args: argparse.Namespace) -> int:
+    from collector.errors import CollectorError
+    from collector.recording import recording
+
+    if not args.script or not Path(args.script[0]).is_file():
+        raise CollectorError(
+            f"--script names no file: {args.script[0] if args.script else 'nothing was given'}."
+        )
+    name = args.name or Path(args.script[0]).stem
+    out = args.out or Path("runs") / name
+    device = args.device if args.device != "cuda:0" else None
+    before = sys.argv
+    sys.argv = list(args.script)
+    try:
+        with recording(out, name=name, device=device, stacks=args.stacks):
+            try:
+                runpy.run_path(args.script[0], run_name="__main__")
+            except SystemExit as error:
+                if error.code not in (None, 0):
+                    raise CollectorError(
+                        f"{args.script[0]} ended with {error.code}; nothing was recorded."
+                    ) from error
+    finally:
+        sys.argv = before
+    sys.stdout.write(f"{out}\n")
+    return 0
+
+
+def replay_command(args: argparse.Namespace) -> int:
+    """Replay again, and put the new samples and hashes into the run directory."""
+    from collector.replay_again import replay_again
+
+    replay_again(args.run_dir, args.device, args.replay_runs, args.replay_budget)
+    sys.stdout.write(f"{args.run_dir}\n")
+    return 0
+
+
+def floor_command(args: argparse.Namespace) -> int:
+    """Print the floors."""
+    from collector import kernel_replay, record
+
+    record.check_device(args.device)
+    found = kernel_replay.floor(args.device, args.runs)
+    if args.json:
+        sys.stdout.write(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n")
+        return 0
+    row = "{:<22} {:<28} {:>6} {:>9} {:>9} {:>9} {:>9}\n"
+    sys.stdout.write(row.format("launch API", "definition", "n", "p5", "p50", "mean", "p95"))
+    for entry in found["floors"]:
+        samples = sorted(entry["samples_ns"])
+        if not samples:
+            continue
+        n = len(samples)
+        figures = [
+            samples[n * 5 // 100],
+            samples[n // 2],
+            round(sum(samples) / n),
+            samples[n * 95 // 100],
+        ]
+        sys.stdout.write(
+            row.format(
+                entry["launch_api"], entry["definition"], n, *[f"{v / 1e3:.2f} us" for v in figures]
+            )
+        )
+    for name, text in found["definitions"].items():
+        sys.stdout.write(f"{name}: {text}\n")
+    for api, why in found["missing"].items():
+        sys.stderr.write(f"collector: no floor for {api}: {why}\n")
+    return 1 if found["missing"] else 0
+
+
+def doctor_command(args: argparse.Namespace) -> int:
+    """Print the checks; 1 if something is missing."""
+    from dataclasses import asdict
+
+    from collector.doctor import examine
+
+    checks = examine()
+    if args.json:
+        sys.stdout.write(orjson.dumps([asdict(c) for c in checks]).decode() + "\n")
+    else:
+        for check in checks:
+            sys.stdout.write(f"{check.state:<8} {check.name:<14} {check.found}\n")
+            if check.remedy:
+                sys.stdout.write(f"{'':<23} -> {check.remedy}\n")
+    return 1 if any(check.state == "missing" for check in checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

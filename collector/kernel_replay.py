@@ -1,0 +1,246 @@
+"""Kernel replay: each distinct op call alone, many times, and the empty kernel among them.
+
+One process, one Kineto profile, samples interleaved in random order and synchronised one by one, so that
+replays and launch floor see the same host, clocks and profiler. Source: TaxBreak (arXiv:2603.12465); the
+interleaving is ours. Times are integer nanoseconds.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collector import kineto_samples, null_kernel
+from collector.errors import CollectorError
+from collector.op_calls import CannotReplay, OpCall
+
+_PREFIX = "hostbound.sample."
+WARMUP = 3
+FEWEST_SAMPLES = 5
+# A synchronised sample costs about this under the profiler, its share of the trace's reading included.
+_SECONDS_A_SAMPLE = 250e-6
+
+
+@dataclass
+class _Made:
+    """One call ready to be made: `run` makes it."""
+
+    run: Callable[[], Any]
+    call: OpCall
+
+
+@dataclass
+class _Seen:
+    """Samples of one kernel of one op call."""
+
+    launch: kineto_samples.Launch
+    dispatch_ns: list[int] = field(default_factory=list[int])
+    launch_ns: list[int] = field(default_factory=list[int])
+    exec_ns: list[int] = field(default_factory=list[int])
+
+
+def replay(
+    calls: list[OpCall],
+    device: str,
+    samples: int,
+    budget_s: float | None,
+    tick: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Replay the calls and measure the floor; returns what kernel_replay.json and null_kernel.json hold.
+
+    Args:
+        samples: Samples of each call; fewer if `budget_s` would not hold them.
+        tick: Called with samples done and in all.
+
+    Raises:
+        CollectorError: The device has no CUDA, so nothing can be launched.
+    """
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        raise CollectorError(
+            "kernel replay needs a CUDA device; record on the CPU with --no-replay."
+        )
+    with torch.inference_mode():
+        made = [_make(call, device) for call in calls]
+        ready = [m for m in made if isinstance(m, _Made)]
+        null = null_kernel.load()
+        count = _affordable(samples, len(ready) + len(null.launchers), budget_s)
+        order = [(i, None) for i in range(len(ready))] * count
+        order += [(-1, api) for api in null.launchers] * max(count, samples)
+        random.Random(0).shuffle(order)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "replay.json"
+            _profile(ready, null, order, path, tick)
+            ops, floors = _collect(ready, path)
+        costs = {api: null_kernel.unsynchronised_cost(run) for api, run in null.launchers.items()}
+    found = ops + [_without(call) for call, m in zip(calls, made, strict=True) if m is None]
+    definition = (
+        "each distinct op call alone, through the dispatcher, inference mode; "
+        f"{WARMUP} warm-ups, {count} samples, synchronised one by one, in random order among all "
+        "others and the empty kernel, under one profile"
+    )
+    return {"definition": definition, "ops": found}, _floors(floors, costs, null.missing)
+
+
+def floor(device: str, samples: int) -> dict[str, Any]:
+    """The launch floors alone: what null_kernel.json holds."""
+    return replay([], device, samples, None)[1]
+
+
+def _affordable(samples: int, kinds: int, budget_s: float | None) -> int:
+    if budget_s is None or not kinds:
+        return samples
+    return max(FEWEST_SAMPLES, min(samples, int(budget_s / _SECONDS_A_SAMPLE / kinds)))
+
+
+def _make(call: OpCall, device: str) -> _Made | None:
+    """Bind and warm up one call; None with the reason kept if it cannot be made."""
+    try:
+        operator, positional, named = call.bind(device)
+
+        def run() -> Any:
+            return operator(*positional, **named)
+
+        for _ in range(WARMUP):
+            run()
+        torch.cuda.synchronize()
+    except CannotReplay as error:
+        call.reason = str(error)
+    except torch.cuda.OutOfMemoryError:
+        call.reason = "its tensors do not fit beside the model"
+        torch.cuda.empty_cache()
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        lines = str(error).strip().splitlines()
+        call.reason = f"the call failed: {lines[0][:160] if lines else type(error).__name__}"
+        if "CUDA error" in str(error):
+            raise CollectorError(
+                f"replaying {call.key[0]} {call.key[1]} broke the CUDA context: {call.reason}. "
+                "Record again with --no-replay, and report the op."
+            ) from error
+    else:
+        return _Made(run, call)
+    return None
+
+
+def _profile(
+    ready: list[_Made],
+    null: null_kernel.NullKernel,
+    order: list[tuple[int, str | None]],
+    path: Path,
+    tick: Callable[[int, int], None],
+) -> None:
+    synchronise = torch.cuda.synchronize
+    mark = torch.profiler.record_function
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    for launch in null.launchers.values():
+        for _ in range(WARMUP):
+            launch()
+    synchronise()
+    with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
+        for number, (index, api) in enumerate(order):
+            label = f"{_PREFIX}{index}" if api is None else f"{_PREFIX}{api}"
+            run = ready[index].run if api is None else null.launchers[api]
+            with mark(label):
+                run()
+                synchronise()
+            if number % 1000 == 0:
+                tick(number, len(order))
+    tick(len(order), len(order))
+    profile.export_chrome_trace(str(path))
+
+
+def _collect(
+    ready: list[_Made], path: Path
+) -> tuple[list[dict[str, Any]], dict[str, list[kineto_samples.Launch]]]:
+    """Samples by op call and kernel; a call's kernels are told apart by place, name and configuration."""
+    seen: dict[int, dict[tuple[Any, ...], _Seen]] = defaultdict(dict)
+    taken: dict[int, int] = defaultdict(int)
+    floors: dict[str, list[kineto_samples.Launch]] = defaultdict(list)
+    for sample in kineto_samples.read(path, _PREFIX):
+        if not sample.label.isdigit():
+            floors[sample.label] += sample.launches
+            continue
+        index = int(sample.label)
+        taken[index] += 1
+        previous_end: int | None = None
+        for position, launch in enumerate(sample.launches):
+            key = (position, launch.kernel, str(launch.grid), str(launch.block))
+            entry = seen[index].setdefault(key, _Seen(launch))
+            begin = previous_end or launch.outermost_start or sample.start
+            entry.dispatch_ns.append(launch.start - begin)
+            entry.launch_ns.append(launch.kernel_start - launch.start)
+            entry.exec_ns.append(launch.kernel_end - launch.kernel_start)
+            previous_end = launch.end
+    return [_op_entry(made.call, taken[i], seen[i]) for i, made in enumerate(ready)], floors
+
+
+def _head(call: OpCall) -> dict[str, Any]:
+    op, dims, types, strides, concrete = call.key
+    return {
+        "op": op,
+        "overload": _overload(call),
+        "input_dims": dims or None,
+        "input_types": types or None,
+        "input_strides": strides or None,
+        "concrete_inputs": concrete or None,
+        "calls_in_trace": call.count,
+    }
+
+
+def _overload(call: OpCall) -> str | None:
+    if call.node is None:
+        return None
+    schema = next((a["value"] for a in call.node["attrs"] if a["name"] == "op_schema"), "")
+    return schema.partition("(")[0].partition(".")[2]
+
+
+def _op_entry(call: OpCall, samples: int, kernels: dict[tuple[Any, ...], _Seen]) -> dict[str, Any]:
+    return {
+        **_head(call),
+        "samples": samples,
+        "reason": None if kernels else "the replay launched nothing",
+        "kernels": [
+            {
+                "position": key[0],
+                "name": seen.launch.kernel,
+                "grid": seen.launch.grid,
+                "block": seen.launch.block,
+                "shared_memory": seen.launch.shared_memory,
+                "launch_api": seen.launch.api,
+                "count": len(seen.launch_ns),
+                "dispatch_ns": seen.dispatch_ns,
+                "launch_ns": seen.launch_ns,
+                "exec_ns": seen.exec_ns,
+            }
+            for key, seen in kernels.items()
+        ],
+    }
+
+
+def _without(call: OpCall) -> dict[str, Any]:
+    return {**_head(call), "samples": 0, "reason": call.reason, "kernels": []}
+
+
+def _floors(
+    launches: dict[str, list[kineto_samples.Launch]],
+    costs: dict[str, list[int]],
+    missing: dict[str, str],
+) -> dict[str, Any]:
+    floors: list[dict[str, Any]] = []
+    for api, found in launches.items():
+        for definition, values in (
+            ("api_start_to_kernel_start", [k.kernel_start - k.start for k in found]),
+            ("api_end_to_kernel_start", [k.kernel_start - k.end for k in found]),
+        ):
+            floors.append({"launch_api": api, "definition": definition, "samples_ns": values})
+    for api, values in costs.items():
+        floors.append(
+            {"launch_api": api, "definition": "unsynchronised_host_cost", "samples_ns": values}
+        )
+    return {"definitions": null_kernel.DEFINITIONS, "missing": missing, "floors": floors}

@@ -1,0 +1,241 @@
+"""`collector record`: the separate passes of one workload, into one run directory.
+
+Order: latency without profiler, traces, capture trace (hybrid), execution trace, kernel replay. Each
+pass is a request of its own, so that none perturbs another.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collector import environment, kernel_replay, latency, models, op_calls, trace_pass, workloads
+from collector.errors import CollectorError
+from collector.progress import Progress, say
+from collector.writer import RunDirectoryWriter
+from schemas.run_directory import (
+    CAPTURE_TRACE,
+    EXECUTION_TRACE,
+    KERNEL_REPLAY,
+    LATENCY,
+    NULL_KERNEL,
+    STEP_ANNOTATION_PREFIX,
+    TRACE,
+    Manifest,
+    TraceFile,
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to record. `prompt` is text; None draws `prompt_len` ids from the seed."""
+
+    model: str
+    mode: str = "eager"
+    batch_size: int = 1
+    prompt_len: int = 512
+    new_tokens: int = 10
+    attention: str = "sdpa"
+    experts: str | None = None
+    dtype: str = "bf16"
+    device: str = "cuda:0"
+    warmup: int = 10
+    latency_runs: int = 50
+    trace_runs: int = 3
+    replay_runs: int = 150
+    replay: bool = True
+    replay_budget_s: float | None = None
+    stacks: bool = False
+    prompt: str | None = None
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise CollectorError for values that cannot be run."""
+        for name in ("batch_size", "prompt_len", "new_tokens", "trace_runs", "latency_runs"):
+            if getattr(self, name) < 1:
+                option = "--" + name.replace("_", "-")
+                raise CollectorError(f"{option} is {getattr(self, name)}; it must be 1 or more.")
+        if self.mode not in workloads.MODES:
+            raise CollectorError(
+                f"mode {self.mode!r} is not known; there are: {', '.join(workloads.MODES)}."
+            )
+        check_device(self.device)
+
+
+def check_device(device: str) -> None:
+    """Raise CollectorError if a torch device cannot be used here."""
+    try:
+        parsed = torch.device(device)
+    except RuntimeError as error:
+        raise CollectorError(f"{device!r} is no torch device; give cuda:0 or cpu.") from error
+    if parsed.type == "cuda" and not torch.cuda.is_available():
+        raise CollectorError(
+            f"{device} was asked for but this torch sees no CUDA GPU; `collector doctor` says why. "
+            "Record what a CPU can show with --device cpu."
+        )
+    if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
+        raise CollectorError(
+            f"{device} is not there: this host has {torch.cuda.device_count()} GPUs."
+        )
+    if parsed.type not in ("cuda", "cpu"):
+        raise CollectorError(f"{device} is not supported; give cuda:0 or cpu.")
+
+
+def record(request: Request, target: Path, name: str) -> Path:
+    """Record a request into `target`; returns the run directory.
+
+    Raises:
+        CollectorError: The request cannot be run here; nothing is left behind.
+    """
+    request.check()
+    with RunDirectoryWriter(target) as writer, torch.inference_mode():
+        say(f"building {request.model} ({request.dtype}, {request.device})")
+        model = models.load(
+            request.model,
+            request.dtype,
+            request.device,
+            request.seed,
+            request.attention,
+            request.experts,
+        )
+        ids_BT = workloads.prompt_ids(
+            model, request.batch_size, request.prompt_len, request.seed, request.prompt
+        )
+        workload, engine = workloads.make(
+            model, request.mode, ids_BT, request.new_tokens, request.device
+        )
+        notes: list[str] = []
+        traces = _passes(request, writer, workload, engine)
+        passes = {"latency": trace_pass.PERTURBS["latency"]}
+        passes["trace"] = trace_pass.PERTURBS["stacks" if request.stacks else "trace"]
+        if engine is not None:
+            passes["capture"] = trace_pass.PERTURBS["capture"]
+        if not request.device.startswith("cuda"):
+            notes.append("recorded on a CPU: no kernels, no launch floor, no kernel replay")
+        elif request.replay:
+            passes["execution_trace"] = trace_pass.PERTURBS["execution_trace"]
+            passes["replay"] = trace_pass.PERTURBS["replay"]
+            notes += _replay(request, writer, workload)
+        return writer.finish(_manifest(request, name, model, ids_BT, traces, passes, notes))
+
+
+def _passes(
+    request: Request, writer: RunDirectoryWriter, workload: workloads.Workload, engine: Any
+) -> list[TraceFile]:
+    """Latency, capture and timed traces."""
+    traces: list[TraceFile] = []
+    scratch = writer.path / ".trace.json"
+    if engine is not None and hasattr(engine, "capture_all"):
+        say("recording the capture of the graphs")
+        length = request.prompt_len
+        trace_pass.record_capture(
+            lambda: engine.capture_all(length, request.new_tokens), request.device, scratch
+        )
+        writer.add_gzip(CAPTURE_TRACE, scratch)
+        traces.append(TraceFile(CAPTURE_TRACE, "capture", trace_pass.PERTURBS["capture"]))
+    say(f"measuring latency: {request.warmup} + {request.latency_runs} requests without profiler")
+    bar, done = Progress("latency"), [0]
+
+    def tick() -> None:
+        done[0] += 1
+        bar(done[0], request.warmup + request.latency_runs)
+
+    writer.add_json(
+        LATENCY,
+        latency.measure(
+            workload,
+            request.new_tokens,
+            request.warmup,
+            request.latency_runs,
+            request.device,
+            tick,
+        ),
+    )
+    for number in range(request.trace_runs):
+        say(f"recording trace {number + 1} of {request.trace_runs}")
+        walls = trace_pass.record(
+            workload, request.new_tokens, request.device, scratch, request.stacks
+        )
+        file = TRACE if number == 0 else TRACE.replace(".", f"-{number + 1}.", 1)
+        writer.add_gzip(file, scratch)
+        perturbs = trace_pass.PERTURBS["stacks" if request.stacks else "trace"]
+        traces.append(TraceFile(file, "trace", perturbs, walls))
+    return traces
+
+
+def _replay(
+    request: Request, writer: RunDirectoryWriter, workload: workloads.Workload
+) -> list[str]:
+    say("recording the execution trace")
+    scratch = writer.path / ".execution.json"
+    trace_pass.record_execution_trace(workload, request.new_tokens, request.device, scratch)
+    writer.add_gzip(EXECUTION_TRACE, scratch)
+    return replay_into(
+        writer.path, request.device, request.replay_runs, request.replay_budget_s, writer
+    )
+
+
+def replay_into(
+    run_dir: Path,
+    device: str,
+    samples: int,
+    budget_s: float | None,
+    writer: RunDirectoryWriter,
+) -> list[str]:
+    """Replay the op calls of the traces in `run_dir`; adds both JSON files, returns notes."""
+    events = [op_calls.load_trace(path) for path in sorted(run_dir.glob("trace*.json.gz"))]
+    nodes = op_calls.load_execution_trace(run_dir / EXECUTION_TRACE)
+    calls = op_calls.from_run(events, nodes)
+    del events, nodes
+    say(f"replaying {len(calls)} distinct op calls, {samples} samples each, and the empty kernel")
+    replayed, floors = kernel_replay.replay(calls, device, samples, budget_s, Progress("replay"))
+    writer.add_json(KERNEL_REPLAY, replayed)
+    writer.add_json(NULL_KERNEL, floors)
+    failed = [op for op in replayed["ops"] if op["reason"]]
+    notes = (
+        [f"{len(failed)} of {len(calls)} distinct op calls could not be replayed"] if failed else []
+    )
+    return notes + [f"no floor for {api}: {why}" for api, why in floors["missing"].items()]
+
+
+def _manifest(
+    request: Request,
+    name: str,
+    model: models.LoadedModel,
+    ids_BT: torch.Tensor,
+    traces: list[TraceFile],
+    passes: dict[str, str],
+    notes: list[str],
+) -> Manifest:
+    phases = [{"phase": "prefill", "steps": 1}]
+    if request.new_tokens > 1:
+        phases.append({"phase": "decode", "steps": request.new_tokens - 1})
+    if request.experts:
+        notes = [*notes, f"experts: {request.experts}"]
+    return Manifest(
+        run_id=secrets.token_hex(16),
+        name=name,
+        created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        mode=request.mode,
+        traces=traces,
+        model=model.name,
+        attention=request.attention,
+        dtype={"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[request.dtype],
+        device=request.device,
+        batch_size=int(ids_BT.shape[0]),
+        prompt_len=int(ids_BT.shape[1]),
+        new_tokens=request.new_tokens,
+        seeds={"weights": request.seed, "prompt": request.seed},
+        phases=phases,
+        step_annotation=[f"{STEP_ANNOTATION_PREFIX}*"],
+        command=" ".join(["collector", *sys.argv[1:]]),
+        environment=environment.describe(request.device),
+        passes=passes,
+        notes=notes,
+    )

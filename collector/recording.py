@@ -1,0 +1,100 @@
+"""`with collector.recording("out") as rec:` around anybody's code: marked steps become a run directory.
+
+    with collector.recording("runs/mine", name="mine") as rec:
+        with rec.step("prefill"):
+            ...
+        for token in range(9):
+            with rec.step("decode"):
+                ...
+
+The block runs once, under the profiler. An exception in it leaves no run directory.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from time import perf_counter_ns
+
+import torch
+
+from collector import environment, trace_pass
+from collector.writer import RunDirectoryWriter
+from schemas.run_directory import STEP_ANNOTATION_PREFIX, TRACE, Manifest, TraceFile
+
+
+class Recording:
+    """Handed to the block; `step` marks one step."""
+
+    def __init__(self) -> None:
+        self.steps: Counter[str] = Counter()
+        self.walls: list[int] = []
+
+    @contextmanager
+    def step(self, phase: str) -> Generator[None, None, None]:
+        """Mark one prefill, decode or other step; counted by phase."""
+        number = self.steps[phase]
+        self.steps[phase] += 1
+        began = perf_counter_ns()
+        with torch.profiler.record_function(f"{STEP_ANNOTATION_PREFIX}{phase}#{number}"):
+            yield
+        self.walls.append(perf_counter_ns() - began)
+
+
+@contextmanager
+def recording(
+    out: str | Path,
+    *,
+    name: str | None = None,
+    device: str | None = None,
+    stacks: bool = False,
+    model: str | None = None,
+    batch_size: int | None = None,
+    prompt_len: int | None = None,
+) -> Generator[Recording, None, None]:
+    """Record the block into the run directory `out`.
+
+    Args:
+        device: "cuda:0", "cpu", ...; default: the first GPU if there is one.
+        stacks: Record Python frames too; perturbs much more.
+
+    Raises:
+        CollectorError: `out` exists or cannot be written.
+    """
+    target = Path(out)
+    where = device or ("cuda:0" if torch.cuda.is_available() else "cpu")
+    with RunDirectoryWriter(target) as writer:
+        scratch = writer.path / ".trace.json"
+        rec = Recording()
+        with torch.profiler.profile(
+            activities=trace_pass.activities(where), record_shapes=True, with_stack=stacks
+        ) as profile:
+            yield rec
+            if where.startswith("cuda"):
+                torch.cuda.synchronize()
+        profile.export_chrome_trace(str(scratch))
+        writer.add_gzip(TRACE, scratch)
+        perturbs = trace_pass.PERTURBS["stacks" if stacks else "trace"]
+        writer.finish(
+            Manifest(
+                run_id=secrets.token_hex(16),
+                name=name or target.name,
+                created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                mode="foreign",
+                traces=[TraceFile(TRACE, "trace", perturbs, rec.walls)],
+                model=model,
+                batch_size=batch_size,
+                prompt_len=prompt_len,
+                device=where,
+                phases=[{"phase": p, "steps": n} for p, n in rec.steps.items()],
+                step_annotation=[f"{STEP_ANNOTATION_PREFIX}*"] if rec.steps else [],
+                command=" ".join(sys.argv),
+                environment=environment.describe(where),
+                passes={"trace": perturbs},
+            )
+        )
