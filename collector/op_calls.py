@@ -216,7 +216,9 @@ def _load(text: str) -> Any:
 def _norm(value: Any) -> str:
     """Shapes as one text, whether they were numbers or texts of numbers."""
     if isinstance(value, list):
-        return "[" + ",".join(_norm(item) for item in value) + "]"
+        parts = [_norm(item) for item in value]
+        # A list of scalars has no shape: one writer says [], the other a list of empty ones.
+        return "[" + ",".join(parts) + "]" if any(part != "[]" for part in parts) else "[]"
     return str(value)
 
 
