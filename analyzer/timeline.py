@@ -51,22 +51,6 @@ def _columns(
 # -- slices
 
 
-def extents(connection: Connection, run_id: str) -> list[dict[str, Any]]:
-    """Of each trace its id and the first and last moment of an op, call or device event with a sound time."""
-    return _rows(
-        connection,
-        "SELECT trace_id, min(start_ns)::BIGINT AS start_ns, max(end_ns)::BIGINT AS end_ns FROM ("
-        "SELECT trace_id, min(start_ns) AS start_ns, max(start_ns + dur_ns) AS end_ns FROM ops "
-        "WHERE run_id = $run_id AND NOT bad_time GROUP BY trace_id UNION ALL "
-        "SELECT trace_id, min(start_ns), max(start_ns + dur_ns) FROM calls "
-        "WHERE run_id = $run_id AND NOT bad_time GROUP BY trace_id UNION ALL "
-        "SELECT trace_id, min(start_ns), max(start_ns + dur_ns) FROM device_events "
-        "WHERE run_id = $run_id AND NOT bad_time GROUP BY trace_id) "
-        "GROUP BY trace_id ORDER BY trace_id",
-        {"run_id": run_id},
-    )
-
-
 def slices(
     connection: Connection,
     run_id: str,
@@ -230,7 +214,9 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
         where,
     )
     ops = _columns(
-        connection, f"SELECT {span}, is_region FROM ops WHERE {here} AND thread_id = $thread_id", where
+        connection,
+        f"SELECT {span}, is_region FROM ops WHERE {here} AND thread_id = $thread_id",
+        where,
     )
     library = _columns(
         connection,
@@ -263,7 +249,15 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     edges += [edge for array in (busy_start[:1], busy_end[-1:]) for edge in array.tolist()]
     points = np.unique(
         np.concatenate(
-            (call_start, call_end, op_start, op_end, region_start, region_end, np.array(edges, np.int64))
+            (
+                call_start,
+                call_end,
+                op_start,
+                op_end,
+                region_start,
+                region_end,
+                np.array(edges, np.int64),
+            )
         )
     )
     start, end = points[:-1], points[1:]
@@ -361,7 +355,9 @@ def distribution(
         source += " AND kernel_id = $kernel_id"
         parameters["kernel_id"] = kernel_id
     shares = [i / points for i in range(points + 1)]
-    found = _rows(connection, f"SELECT quantile_disc(v, {shares}) AS ns FROM ({source})", parameters)
+    found = _rows(
+        connection, f"SELECT quantile_disc(v, {shares}) AS ns FROM ({source})", parameters
+    )
     values = found[0]["ns"] if found else None
     if not values:
         return pl.DataFrame(schema={"share": pl.Float64, "ns": pl.Int64})
