@@ -1,0 +1,160 @@
+"""The Graph Generator: a thread that captures what requests miss, while requests run.
+
+It owns a stream and scratch state. A capture records live addresses and executes nothing; the
+warm-up before it does execute, so it runs on the scratch. A failed capture is noted, backed off and
+never seen by the request that asked for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from .graphs import Entry, GraphStore, Key
+
+_BACKOFF_S = 5.0
+_MIN_AGE_S = 2.0
+_GRACE_S = 0.2
+
+
+class GraphGenerator:
+    """Background capture with debounce, budget, eviction and back-off.
+
+    Attributes:
+        capturing: True while a capture runs; what the stall counter looks at.
+    """
+
+    def __init__(
+        self,
+        store: GraphStore,
+        build: Callable[[Key], Entry],
+        drained: Callable[[], None],
+        sightings: int,
+        budget_bytes: int,
+        max_graphs: int,
+        pinned: Callable[[Key], bool],
+    ) -> None:
+        """Take what it needs from the engine; `start` begins to work.
+
+        Args:
+            build: Warms up and captures one key; runs on this thread.
+            drained: Returns when the work that is queued on the serving stream now is done.
+            pinned: Keys that must not be evicted.
+        """
+        self._store, self._build, self._drained, self._pinned = store, build, drained, pinned
+        self._sightings, self._budget, self._max_graphs = sightings, budget_bytes, max_graphs
+        self._misses: dict[Key, int] = {}
+        self._failed: dict[Key, tuple[int, float, str]] = {}
+        self._retired: list[tuple[float, Entry]] = []
+        self._wake = threading.Condition()
+        self._stop = False
+        self._thread: threading.Thread | None = None
+        self.capturing = False
+        self.captures = 0
+        self.failures = 0
+        self.evictions = 0
+        self.capture_ms: list[float] = []
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="graph-generator", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._wake:
+            self._stop = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+            self._thread = None
+        self._retired.clear()
+
+    def missed(self, key: Key) -> None:
+        """Note that a request wanted `key`; returns at once."""
+        with self._wake:
+            self._misses[key] = self._misses.get(key, 0) + 1
+            if self._misses[key] >= self._sightings:
+                self._wake.notify()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Return True once nothing is left to capture, False after the timeout."""
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            with self._wake:
+                if self._next() is None and not self.capturing:
+                    return True
+            time.sleep(0.002)
+        return False
+
+    def failed(self) -> dict[str, str]:
+        """Return the reason of each key whose last capture failed."""
+        return {f"{kind}:{size}": why for (kind, size), (_, _, why) in self._failed.items()}
+
+    def _next(self) -> Key | None:
+        now = time.monotonic()
+        best: Key | None = None
+        for key, misses in self._misses.items():
+            if misses < self._sightings or self._store.get(key) is not None:
+                continue
+            if key in self._failed and now < self._failed[key][1]:
+                continue
+            if best is None or misses > self._misses[best]:
+                best = key
+        return best
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                key = self._next()
+                while key is None and not self._stop:
+                    self._wake.wait(timeout=1.0)
+                    key = self._next()
+                    if self._retired:
+                        break
+                if self._stop:
+                    return
+                self.capturing = key is not None
+            try:
+                if key is not None:
+                    self._one(key)
+                self._evict()
+            finally:
+                self.capturing = False
+
+    def _one(self, key: Key) -> None:
+        try:
+            entry = self._build(key)
+        except Exception as error:  # whatever a capture raises, the service must go on
+            count = self._failed.get(key, (0, 0.0, ""))[0] + 1
+            retry = time.monotonic() + _BACKOFF_S * 2 ** min(count, 8)
+            self._failed[key] = (count, retry, f"{type(error).__name__}: {error}")
+            self.failures += 1
+            return
+        self._failed.pop(key, None)
+        self._misses.pop(key, None)
+        self._store.publish(entry)
+        self.captures += 1
+        self.capture_ms.append(entry.capture_ms)
+
+    def _evict(self) -> None:
+        now = time.monotonic()
+        kept = []
+        for since, entry in self._retired:
+            # Destroyed here, never on the request path, and only after its last replay.
+            if now - since < _GRACE_S:
+                kept.append((since, entry))
+        if len(kept) != len(self._retired):
+            self._drained()
+        self._retired = kept
+        while self._store.bytes > self._budget or len(self._store) > self._max_graphs:
+            candidates = [
+                entry
+                for entry in self._store.of("prefill")
+                if not self._pinned(entry.key) and now - entry.created >= _MIN_AGE_S
+            ]
+            if not candidates:
+                return
+            worst = min(candidates, key=lambda entry: (entry.hits / (entry.bytes + 1), entry.used))
+            self._store.withdraw(worst.key)
+            self._retired.append((time.monotonic(), worst))
+            self.evictions += 1
