@@ -66,7 +66,7 @@ def open_for_writing(
 
 @contextmanager
 def open_for_reading(
-    path: Path,
+    path: Path | str,
     patience_s: float = 10.0,
     sandbox: bool = False,
     memory_limit: str = SANDBOX_MEMORY,
@@ -82,6 +82,7 @@ def open_for_reading(
     Raises:
         AnalyzerError: There is no store, it is damaged, of another version, or stays locked.
     """
+    path = Path(path)
     if not path.exists():
         raise AnalyzerError(
             f"there is no store at {path}; load a run first: `analyzer ingest PATH --db {path}`, "
