@@ -1,0 +1,60 @@
+"""Fixtures of the core's unit tests: an empty trace, either scanner, a stored trace to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from analyzer import kineto, native_scanner
+from analyzer.attribution import Attributed, attribute
+from analyzer.ingest import ingest
+from tracebuilder import TraceBuilder
+
+Ask = Callable[[str], list[tuple]]
+
+
+@pytest.fixture
+def trace() -> TraceBuilder:
+    return TraceBuilder()
+
+
+@pytest.fixture(params=["native", "pure"])
+def scanner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test that asks for it runs with the C scanner and with the Python one."""
+    if request.param == "pure":
+        monkeypatch.setattr(native_scanner, "library", lambda: None)
+    elif native_scanner.library() is None:
+        pytest.skip("the C scanner is not built here")
+    return request.param
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Callable[..., Attributed]:
+    """Read and link a built trace."""
+
+    def link(built: TraceBuilder, *globs: str) -> Attributed:
+        (one,) = kineto.read(built.write(tmp_path / "linked.json"))
+        return attribute(one, globs)
+
+    return link
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[..., Ask]:
+    """Ingest a built trace; returns a function that answers SQL on the store."""
+
+    def load(built: TraceBuilder | Path, **options: object) -> Ask:
+        path = built.write(tmp_path / "t.json") if isinstance(built, TraceBuilder) else built
+        (result,) = ingest(path, tmp_path / "s.duckdb", jobs=1, **options)  # type: ignore[arg-type]
+        assert result.state != "failed", result.error
+
+        def ask(sql: str) -> list[tuple]:
+            with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as connection:
+                return connection.execute(sql).fetchall()
+
+        return ask
+
+    return load
