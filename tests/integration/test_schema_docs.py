@@ -68,3 +68,26 @@ def test_a_query_of_the_page_answers_on_the_samples(store: Path, number: int) ->
     table = run_sql(store, QUERIES[number])
     assert table.num_rows > 0
     assert all(column.null_count < table.num_rows for column in table.columns)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    for page in docs.rglob("*.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_python_example_does_what_its_comments_say(
+    samples_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "analyzer.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "gpt2-prefill-bs1-s512").symlink_to(samples_dir / "gpt2-prefill-bs1-s512")
+    monkeypatch.chdir(tmp_path)
+    printed: list[str] = []
+    exec(example, {"print": lambda *values: printed.append(" ".join(map(str, values)))})
+
+    expected = re.findall(r"print\(.*?\)\s+# (.*)", example)
+    assert len(expected) == 2
+    assert printed[:2] == expected
+    assert len(printed) > 4
