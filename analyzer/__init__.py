@@ -7,10 +7,10 @@ imported on first use: the command line answers --help without DuckDB and Arrow.
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["ingest", "queries"]
+_ON_FIRST_USE = ("ingest", "queries")
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in __all__:
+    if name in _ON_FIRST_USE:
         return import_module(f"analyzer.{name}")
     raise AttributeError(f"module 'analyzer' has no attribute {name!r}")
