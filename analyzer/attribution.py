@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -144,7 +144,7 @@ def attribute(trace: Trace, step_globs: Sequence[str] = ()) -> Attributed:
     Findings about times, links and steps are added to `trace.findings`.
     """
     result, notes = _columns(trace)
-    trace.rows = trace.rows[:0].copy()
+    trace.rows = np.array(trace.rows[:0])
     _count_bad_times(trace, result.ops, result.calls, result.device)
     _link_calls(result.ops, result.calls, *_link_ops(result.ops))
     _link_device(result.calls, result.device)
@@ -190,7 +190,8 @@ def _columns(trace: Trace) -> tuple[Attributed, _Notes]:
     def table(at: npt.NDArray[np.int64], judge: str) -> Ints:
         """A property of names, looked up once a name."""
         ids, inverse = ordinals(column("name", at))
-        values = [_JUDGES[judge](trace.strings[i]) for i in ids.tolist()]
+        ids_: list[int] = ids.tolist()
+        values = [_JUDGES[judge](trace.strings[i]) for i in ids_]
         return np.array(values, np.int64)[inverse] if len(ids) else np.empty(0, np.int64)
 
     end = start + np.where(bad, 0, duration)
@@ -241,7 +242,7 @@ def _columns(trace: Trace) -> tuple[Attributed, _Notes]:
     return Attributed(trace, threads, ops, calls, device, [], whole, python, ()), notes
 
 
-_JUDGES = {
+_JUDGES: dict[str, Callable[[str], int]] = {
     "region": classify.is_region,
     "account": lambda name: classify.ACCOUNTS.index(classify.account_of_call(name)),
     "kind": lambda name: classify.LAUNCH_KINDS.index(classify.launch_kind(name)),
@@ -311,7 +312,8 @@ def _device_events(
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
-    starts, ends = [], []
+    starts: list[int] = []
+    ends: list[int] = []
     for table in (ops, calls, device):
         good = ~table.bad
         if good.any():
@@ -336,8 +338,8 @@ def _count_bad_times(trace: Trace, ops: Ops, calls: Calls, device: DeviceEvents)
                 "warning",
                 total,
                 f"event {first}",
-                f"{total} events have an impossible start or duration ({named}; first: event {first}); "
-                "they are counted and in no sum of times",
+                f"{total} events have an impossible start or duration ({named}; first: event "
+                f"{first}); they are counted and in no sum of times",
             )
         )
 
@@ -403,12 +405,12 @@ def _mark_captures(trace: Trace, calls: Calls) -> None:
     """Number the capture that each captured launch belongs to; -1 outside captures."""
     n = len(calls.start)
     calls.capture = np.full(n, -1, np.int64)
-    ids = np.unique(calls.name).tolist() if n else []
+    ids: list[int] = np.unique(calls.name).tolist() if n else []
     begins = np.isin(calls.name, [i for i in ids if "StreamBeginCapture" in trace.strings[i]])
     ends = np.isin(calls.name, [i for i in ids if "StreamEndCapture" in trace.strings[i]])
-    number = 0
     graph = classify.LAUNCH_KINDS.index("graph")
-    for at in np.flatnonzero(begins)[np.argsort(calls.start[begins], kind="stable")].tolist():
+    order = np.argsort(calls.start[begins], kind="stable")
+    for number, at in enumerate(np.flatnonzero(begins)[order].tolist()):
         thread, begin = calls.thread[at], calls.start[at]
         after = calls.start[ends & (calls.thread == thread) & (calls.start >= begin)]
         stop = int(after.min()) if len(after) else int(calls.end.max()) + 1
@@ -422,7 +424,6 @@ def _mark_captures(trace: Trace, calls: Calls) -> None:
             & (calls.capture < 0)
         )
         calls.capture[inside] = number
-        number += 1
 
 
 def _phase(name: str) -> str:
@@ -525,8 +526,9 @@ def _count_links(result: Attributed) -> None:
                 orphans,
                 None,
                 f"{orphans} of {len(device.call)} device events have no launch call in the trace "
-                f"(queued before it began, or not recorded): {length / 1e3:.3f} us of {total / 1e3:.3f} us "
-                "device time; they count as device time and belong to no step",
+                f"(queued before it began, or not recorded): {length / 1e3:.3f} us of "
+                f"{total / 1e3:.3f} us device time; they count as device time and belong to no "
+                "step",
             )
         )
     if len(calls.start) and len(device.start) == 0 and len(ops.start):
@@ -553,6 +555,7 @@ def _count_links(result: Attributed) -> None:
                 "note",
                 int(both.sum()),
                 None,
-                "External id only repeats the correlation (PyTorch before 2.3); ops are found by time",
+                "External id only repeats the correlation (PyTorch before 2.3); ops are found by "
+                "time",
             )
         )
