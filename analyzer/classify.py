@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import cast
 
-from itanium_demangler import parse as demangle_itanium  # pyright: ignore[reportMissingTypeStubs]
+from itanium_demangler import parse as demangle_itanium  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 REGION_PREFIXES = (
     "Torch-Compiled Region",
@@ -104,7 +105,7 @@ def clean_name(name: str) -> str:
     text = name
     if text.startswith("_Z"):
         try:
-            parsed = demangle_itanium(text)
+            parsed = cast("object", demangle_itanium(text))
         except Exception:  # the demangler has no error class of its own; a raw name is still a name
             parsed = None
         text = str(parsed) if parsed is not None else text
