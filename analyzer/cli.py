@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="analyzer",
-        description="Is the GPU waiting for the host, and which layer of the software stack is to blame?",
+        description="Is the GPU waiting for the host, and which layer of the software stack is to "
+        "blame?",
         epilog="Start with: analyzer ingest TRACE.json.gz && analyzer report latest",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -352,9 +353,11 @@ def show_command(args: argparse.Namespace) -> int:
     )
     if run["manifest"] and (run["manifest"].get("passes") or run["manifest"].get("notes")):
         heading(out, "Passes and notes")
-        for name, text in (run["manifest"].get("passes") or {}).items():
+        passes: dict[str, str] = run["manifest"].get("passes") or {}
+        notes: list[str] = run["manifest"].get("notes") or []
+        for name, text in passes.items():
             out.print(f"  {name}: {text}")
-        for note in run["manifest"].get("notes") or []:
+        for note in notes:
             out.print(f"  {note}")
     if quality:
         heading(out, "What to know about this trace")
@@ -442,9 +445,8 @@ def verify_command(args: argparse.Namespace) -> int:
         _print_json([asdict(problem) for problem in problems])
     elif problems:
         for problem in problems:
-            sys.stdout.write(
-                f"{problem.run_id[:12] if problem.run_id else '-'}  {problem.check}: {problem.message}\n"
-            )
+            run = problem.run_id[:12] if problem.run_id else "-"
+            sys.stdout.write(f"{run}  {problem.check}: {problem.message}\n")
     else:
         sys.stdout.write(f"{args.db}: accounts add up, links resolve, hashes match.\n")
     return 1 if problems else 0
