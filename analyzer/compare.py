@@ -115,12 +115,16 @@ def _pair(
     }
 
 
+def _latency(side: dict[str, Any]) -> dict[str, Any]:
+    return side["latency"] or {}
+
+
 def _time_change(phase: str, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """How a phase's step time changed: un-profiled if both runs have it."""
-    bare = [(r["latency"] or {}).get(f"{phase}_step") for r in (a, b)]
+    bare: list[Any] = [_latency(r).get(f"{phase}_step") for r in (a, b)]
     if all(bare):
-        before, after = (row["p50_ns"] for row in bare)  # pyright: ignore[reportOptionalSubscript]
-        spread = max((row["p95_ns"] - row["p50_ns"]) / row["p50_ns"] for row in bare)  # pyright: ignore[reportOptionalSubscript]
+        before, after = (row["p50_ns"] for row in bare)
+        spread = max((row["p95_ns"] - row["p50_ns"]) / row["p50_ns"] for row in bare)
         source = "un-profiled"
     else:
         samples = [r["phases"][phase]["step_elapsed_ns"] for r in (a, b)]
@@ -177,14 +181,17 @@ def _verdict(
 ) -> str:
     if not times:
         return (
-            f"{b['name']} and {a['name']} have no phase in common, so their step times cannot be compared; "
-            "mark steps of the same names with --step-annotation."
+            f"{b['name']} and {a['name']} have no phase in common, so their step times cannot be "
+            "compared; mark steps of the same names with --step-annotation."
         )
     sentences: list[str] = []
     for phase, t in times.items():
         label = "" if phase in ("step", "trace") else f"{phase} "
         unit = "trace" if phase == "trace" else "step"
-        span = f"{numbers.duration(t['before_ns'])} to {numbers.duration(t['after_ns'])} a {label}{unit}, {t['source']}"
+        span = (
+            f"{numbers.duration(t['before_ns'])} to {numbers.duration(t['after_ns'])} "
+            f"a {label}{unit}, {t['source']}"
+        )
         if t["outcome"] == "same":
             sentences.append(f"{b['name']} is the same as {a['name']} within noise ({span}).")
         else:
@@ -200,7 +207,8 @@ def _verdict(
     if any(t["outcome"] != "same" for t in times.values()) and moved["change_ns"]:
         means = ACCOUNT_MEANS.get(moved["account"], "device work after the host was done")
         sentences.append(
-            f"The account that moved most is {moved['account']} ({numbers.signed(moved['change_ns'])} a step: {means})."
+            f"The account that moved most is {moved['account']} "
+            f"({numbers.signed(moved['change_ns'])} a step: {means})."
         )
     if a["hdbi"] is not None and b["hdbi"] is not None:
         sentences.append(f"HDBI {numbers.index(a['hdbi'])} to {numbers.index(b['hdbi'])}.")
@@ -376,7 +384,8 @@ def metric(side: dict[str, Any], name: str) -> float | None:
         and len(parts) == 3
         and parts[1] in ("ttft", "tpot", "itl", "prefill_step", "decode_step")
     ):
-        return ((side["latency"] or {}).get(parts[1]) or {}).get(parts[2])
+        entry: dict[str, Any] = _latency(side).get(parts[1]) or {}
+        return entry.get(parts[2])
     known = ", ".join(
         [
             *side["per_step"],
