@@ -136,14 +136,14 @@ def spans(a: Attributed) -> Launches:
         t_exec=t_exec,
         is_library=evidence & ~graph,
         is_library_paper=paper & ~graph,
-        dkt=nothing.copy(),
-        dft=nothing.copy(),
-        dct=nothing.copy(),
-        dct_paper=nothing.copy(),
-        t_base=nothing.copy(),
-        replay_dispatch=nothing.copy(),
-        replay_launch=nothing.copy(),
-        dkt_fw=nothing.copy(),
+        dkt=np.array(nothing),
+        dft=np.array(nothing),
+        dct=np.array(nothing),
+        dct_paper=np.array(nothing),
+        t_base=np.array(nothing),
+        replay_dispatch=np.array(nothing),
+        replay_launch=np.array(nothing),
+        dkt_fw=np.array(nothing),
     )
 
 
@@ -247,10 +247,11 @@ def _gaps(a: Attributed) -> Ints:
 
 
 def _library(a: Attributed, name: Ints) -> tuple[Bools, Bools]:
-    ids, inverse = ordinals(name)
+    distinct, inverse = ordinals(name)
     strings = a.trace.strings
-    evidence = np.array([i >= 0 and classify.is_library_evidence(strings[i]) for i in ids.tolist()])
-    paper = np.array([i >= 0 and classify.is_library_paper(strings[i]) for i in ids.tolist()])
+    ids: list[int] = distinct.tolist()
+    evidence = np.array([i >= 0 and classify.is_library_evidence(strings[i]) for i in ids])
+    paper = np.array([i >= 0 and classify.is_library_paper(strings[i]) for i in ids])
     if not len(ids):
         return np.empty(0, bool), np.empty(0, bool)
     return evidence[inverse], paper[inverse]
