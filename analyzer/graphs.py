@@ -83,8 +83,10 @@ def lend(target: Attributed, known: Sequence[Captured]) -> None:
         key=lambda pair: int(calls.start[pair[0]]),
     ):
         events = members[begin : begin + int(calls.device_events[replay])]
-        names = [trace.strings[i] for i in device.name[events].tolist()]
-        kinds = [DEVICE_KINDS[k] for k in device.kind[events].tolist()]
+        name_ids: list[int] = device.name[events].tolist()
+        kind_ids: list[int] = device.kind[events].tolist()
+        names = [trace.strings[i] for i in name_ids]
+        kinds = [DEVICE_KINDS[k] for k in kind_ids]
         found = _find(names, kinds, known, last)
         if found is None:
             continue
