@@ -114,7 +114,7 @@ class Nest:
 
     def _axis(self, thread: Ints, time: Ints) -> Ints:
         # One time axis for all threads, one after the other, so that one search serves all.
-        shifted = np.clip(time - self._offset, -1, self._span - 1)
+        shifted = np.minimum(np.maximum(time - self._offset, -1), self._span - 1)
         return thread.astype(np.int64) * (self._span + 1) + shifted
 
     def _parents(self) -> Ints:
