@@ -101,7 +101,7 @@ class Trace:
 
     def categories(self) -> dict[int, str]:
         """String id of each category that occurs, with its lower-case text."""
-        ids = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
+        ids: list[int] = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
         return {i: self.strings[i].lower() for i in ids}
 
 
@@ -133,7 +133,8 @@ def read(
                         "warning",
                         1,
                         f"byte {feed.place()}",
-                        f"extra data after the end of the trace at byte {feed.place()} was left out",
+                        f"extra data after the end of the trace at byte {feed.place()} was left "
+                        "out",
                     )
                 )
                 break
@@ -153,8 +154,8 @@ def read(
                     "warning",
                     len(traces),
                     None,
-                    f"the file holds {len(traces)} traces, one after the other (several ranks wrote "
-                    f"it?); this is number {trace.document + 1}, all are loaded",
+                    f"the file holds {len(traces)} traces, one after the other (several ranks "
+                    f"wrote it?); this is number {trace.document + 1}, all are loaded",
                 )
             )
     return traces
@@ -467,11 +468,13 @@ def _finding(code: str, count: int, place: int) -> Finding:
     messages = {
         "truncated": f"the trace is truncated: it ends at byte {place} before its end; "
         "what follows is missing from every figure",
-        "array_without_end": "the list of events has no closing bracket, as a stopped program leaves it",
-        "dropped_event": f"{count} {events} could not be read as JSON and {'was' if count == 1 else 'were'}"
-        f" dropped{at}",
+        "array_without_end": "the list of events has no closing bracket, as a stopped program "
+        "leaves it",
+        "dropped_event": f"{count} {events} could not be read as JSON and "
+        f"{'was' if count == 1 else 'were'} dropped{at}",
         "bad_utf8": f"{count} {events} held bytes that are not UTF-8; they are kept as \\xNN{at}",
-        "backslashes": f"{count} {events} held unescaped backslashes; they were taken literally{at}",
+        "backslashes": f"{count} {events} held unescaped backslashes; they were taken "
+        f"literally{at}",
         "control_characters": f"{count} {events} held raw control characters; they are kept{at}",
         "nonfinite": f"{count} {events} held values such as inf or nan; they are unknown{at}",
         "trailing_comma": f"a comma stood before a closing bracket{at}; it was ignored",
