@@ -170,7 +170,7 @@ def _split_library(
     cut_start, cut_end = op_time.inverse(low), op_time.inverse(high - 1) + 1
     points = np.unique(np.concatenate((start, end[-1:], cut_start, cut_end)))
     source = np.searchsorted(start, points[:-1], "right") - 1
-    new_start, new_end, new_account = points[:-1], points[1:], account[source].copy()
+    new_start, new_end, new_account = points[:-1], points[1:], account[source]
     measured = op_time.up_to(new_start)
     order = np.argsort(low, kind="stable")
     at = np.searchsorted(low[order], measured, "right") - 1
