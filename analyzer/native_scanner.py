@@ -8,6 +8,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class NativeScanner:
 
     def counts(self) -> dict[tuple[str, str], int]:
         state, strings = self._state.contents, self.strings()
-        columns = [
+        columns: list[list[int]] = [
             np.ctypeslib.as_array(
                 ctypes.cast(pointer, ctypes.POINTER(kind)), (state.n_counts,)
             ).tolist()
@@ -144,7 +145,7 @@ class NativeScanner:
         return [
             # Texts that nobody keeps for show (argument lists) may hold bytes that are not UTF-8.
             arena[a:b].decode("utf-8", "backslashreplace")
-            for a, b in zip(offsets, offsets[1:], strict=False)
+            for a, b in pairwise(offsets)
         ]
 
     def add(self, row: tuple[Any, ...]) -> None:
