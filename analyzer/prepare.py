@@ -32,6 +32,9 @@ from analyzer.sources import Source, read_json
 
 FLOOR_DEFINITION = "api_start_to_kernel_start"
 
+# An Arrow array: the library's stubs ask for the type of its scalars, which only its data know.
+Column = Any
+
 
 @dataclass
 class Prepared:
@@ -65,7 +68,8 @@ class _Texts:
     def mapping(self, strings: list[str], used: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """From a trace's string ids to the run's; -1 stays -1. Only used ones get an ordinal."""
         table = np.full(len(strings) + 1, -1, np.int64)
-        for i in np.unique(used).tolist():
+        ids: list[int] = np.unique(used).tolist()
+        for i in ids:
             if i >= 0:
                 table[i] = self.id(strings[i])
         return table
@@ -453,7 +457,7 @@ class _Builder:
         op = device.op[at]
         has = op >= 0
         own = np.full(len(at), -1, np.int64)
-        own_shape = own.copy()
+        own_shape = np.array(own)
         own[has] = ops.name[op[has]]
         own_shape[has] = ops.shape[op[has]]
         lent = device.captured_op[at]
@@ -466,7 +470,8 @@ class _Builder:
         first = np.zeros(int(key.max()) + 1, np.int64)
         first[key[::-1]] = np.arange(len(key))[::-1]
         ids: list[int] = []
-        for i in first.tolist():
+        firsts: list[int] = first.tolist()
+        for i in firsts:
             config = strings[device.config[at[i]]] if device.config[at[i]] >= 0 else ""
             parts = (
                 int(name_of[device.name[at[i]]]),
@@ -510,7 +515,9 @@ class _Builder:
         new = self.identity_rows[len(self.match_rows) :]
         traced: list[match.Traced] = []
         for row in new:
-            shape = shapes[row["shape_id"]] if row["shape_id"] is not None else ""
+            shape_id: int | None = row["shape_id"]
+            op_id: int | None = row["op_name_id"]
+            shape = shapes[shape_id] if shape_id is not None else ""
             dims, types, strides, concrete = _shape(shape)
             traced.append(
                 match.Traced(
@@ -518,7 +525,7 @@ class _Builder:
                     grid=row["grid"],
                     block=row["block"],
                     shared_memory=row["shared_memory"],
-                    op=names[row["op_name_id"]] if row["op_name_id"] is not None else None,
+                    op=names[op_id] if op_id is not None else None,
                     dims=dims,
                     types=types,
                     strides=strides,
@@ -537,10 +544,11 @@ class _Builder:
                 }
             )
         dispatch = np.full(len(self.match_rows) + 1, UNKNOWN, np.int64)
-        launch = dispatch.copy()
+        launch = np.array(dispatch)
         for row in self.match_rows:
-            if row["replay_id"] is not None:
-                replay = self.replays[row["replay_id"]]
+            replay_id: int | None = row["replay_id"]
+            if replay_id is not None:
+                replay = self.replays[replay_id]
                 if replay.dispatch_ns:
                     dispatch[row["kernel_id"]] = decompose.median_ns(np.array(replay.dispatch_ns))
                 if replay.launch_ns:
@@ -552,7 +560,7 @@ class _Builder:
         launches.replay_dispatch = np.where(plain, dispatch[first], UNKNOWN)
         launches.replay_launch = np.where(plain, launch[first], UNKNOWN)
 
-    def _tiers(self, kernel: npt.NDArray[np.int64], launches: Launches) -> pa.Array:
+    def _tiers(self, kernel: npt.NDArray[np.int64], launches: Launches) -> Column:
         if self.replays is None:
             return pa.nulls(len(kernel), pa.string())
         tiers = [row["tier"] for row in self.match_rows]
@@ -684,8 +692,8 @@ class _Builder:
                     "note",
                     1,
                     None,
-                    "the launch floor is estimated from the trace (5th percentile of clean launch gaps), "
-                    "not measured; `collector floor` measures it",
+                    "the launch floor is estimated from the trace (5th percentile of clean launch "
+                    "gaps), not measured; `collector floor` measures it",
                 )
             )
         if t.negative_gaps:
@@ -695,8 +703,8 @@ class _Builder:
                     "warning",
                     t.negative_gaps,
                     None,
-                    f"{t.negative_gaps} of {t.launches} kernels start before their launch call: host and "
-                    "device clocks differ; the values are kept as they are",
+                    f"{t.negative_gaps} of {t.launches} kernels start before their launch call: "
+                    "host and device clocks differ; the values are kept as they are",
                 )
             )
         if t.launches and t.clean_launches < t.launches / 2:
@@ -706,8 +714,8 @@ class _Builder:
                     "note",
                     t.launches - t.clean_launches,
                     None,
-                    f"{t.launches - t.clean_launches} of {t.launches} launches found their stream busy or "
-                    "unseen: their T_launch holds queueing",
+                    f"{t.launches - t.clean_launches} of {t.launches} launches found their stream "
+                    "busy or unseen: their T_launch holds queueing",
                 )
             )
         if t.launches_without_device_event:
@@ -717,7 +725,8 @@ class _Builder:
                     "warning",
                     t.launches_without_device_event,
                     None,
-                    f"{t.launches_without_device_event} launch calls have no device event in the trace",
+                    f"{t.launches_without_device_event} launch calls have no device event in "
+                    "the trace",
                 )
             )
         if t.launches_without_op:
@@ -727,8 +736,8 @@ class _Builder:
                     "note",
                     t.launches_without_op,
                     None,
-                    f"{t.launches_without_op} of {t.launches} launches stand in no operator: they add only "
-                    "their launch path",
+                    f"{t.launches_without_op} of {t.launches} launches stand in no operator: they "
+                    "add only their launch path",
                 )
             )
         for finding in found:
@@ -742,7 +751,8 @@ class _Builder:
             value = read_json(file.path)
             rows: list[dict[str, Any]] = []
             for i, request in enumerate(value.get("requests", [])):
-                gaps = [int(v) for v in request.get("itl_ns") or []]
+                itl: list[Any] = request.get("itl_ns") or []
+                gaps = [int(v) for v in itl]
                 rows.append(
                     {
                         "request": i,
@@ -753,14 +763,14 @@ class _Builder:
                     }
                 )
             self._append_rows("latency", rows)
-            steps = value.get("steps") or {}
+            steps: dict[str, list[Any]] = value.get("steps") or {}
             self._append_rows(
                 "step_latency",
                 [{"phase": p, "wall_ns": [int(v) for v in s]} for p, s in steps.items() if s],
             )
 
     def _append(self, table: str, trace_id: int, columns: dict[str, Any]) -> None:
-        arrays = {
+        arrays: dict[str, Column] = {
             name: value if isinstance(value, pa.Array) else pa.array(value)
             for name, value in columns.items()
         }
@@ -779,34 +789,38 @@ class _Builder:
             )
 
 
-def _constant(text: str, n: int) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int8)), pa.array([text]))
+def _constant(text: str, n: int) -> Column:
+    return _dictionary(np.zeros(n, np.int8), pa.array([text]))
 
 
-def _words(codes: npt.NDArray[np.int64], words: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), pa.array(words))
+def _words(codes: npt.NDArray[np.int64], words: tuple[str, ...]) -> Column:
+    return _dictionary(codes.astype(np.int8), pa.array(words))
 
 
-def _id(ids: npt.NDArray[np.int64], offset: int = 0) -> pa.Array:
+def _dictionary(codes: npt.NDArray[np.integer[Any]], words: Column) -> Column:
+    indices: Any = pa.array(codes)
+    return pa.DictionaryArray.from_arrays(indices, words)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _id(ids: npt.NDArray[np.int64], offset: int = 0) -> Column:
     return pa.array((ids + offset).astype(np.int32), mask=ids < 0)
 
 
-def _where(has: npt.NDArray[np.bool_], values: npt.NDArray[np.int64]) -> pa.Array:
+def _where(has: npt.NDArray[np.bool_], values: npt.NDArray[np.int64]) -> Column:
     return pa.array(values, mask=~has)
 
 
-def _null(values: npt.NDArray[np.int64]) -> pa.Array:
+def _null(values: npt.NDArray[np.int64]) -> Column:
     return pa.array(values, mask=~known(values))
 
 
-def _unquoted(texts: pa.Array, ids: npt.NDArray[np.int64]) -> pa.Array:
+def _unquoted(texts: Column, ids: npt.NDArray[np.int64]) -> Column:
     used, inverse = ordinals(ids)
-    words = [_plain(texts[i].as_py()) if i >= 0 else None for i in used.tolist()]
+    at: list[int] = used.tolist()
+    words = [_plain(texts[i].as_py()) if i >= 0 else None for i in at]
     if not words:
         return pa.nulls(len(ids), pa.string())
-    return pa.DictionaryArray.from_arrays(
-        pa.array(inverse.astype(np.int32)), pa.array(words, pa.string())
-    )
+    return _dictionary(inverse.astype(np.int32), pa.array(words, pa.string()))
 
 
 def _plain(text: str | None) -> str | None:
@@ -836,7 +850,7 @@ def _int(text: str) -> int | None:
 
 
 def _shape(text: str) -> tuple[str | None, str | None, str | None, str | None]:
-    parts = (text.split(UNIT_SEPARATOR) + ["", "", "", ""])[:4]
+    parts = [*text.split(UNIT_SEPARATOR), "", "", "", ""][:4]
     dims, types, strides, concrete = (part or None for part in parts)
     return dims, types, strides, concrete
 
@@ -856,7 +870,7 @@ def _replays(source: Source) -> list[match.Replayed] | None:
                 "concrete": op.get("concrete_inputs"),
                 "reason": op.get("reason"),
             }
-            kernels = op.get("kernels") or [{}]
+            kernels: list[dict[str, Any]] = op.get("kernels") or [{}]
             for kernel in kernels:
                 name = kernel.get("name")
                 found.append(
