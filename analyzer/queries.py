@@ -56,11 +56,15 @@ TOTAL_KEYS = (
     "floor_source",
 )
 # Figures of a step that add up over steps.
-ADDED_KEYS = tuple(
-    key
-    for key in TOTAL_KEYS
-    if key not in ("hdbi", "hdbi_busy", "t_base_ns", "launch_floor_ns", "floor_source")
-) + ("elapsed_ns", "device_tail_ns")
+ADDED_KEYS = (
+    *(
+        key
+        for key in TOTAL_KEYS
+        if key not in ("hdbi", "hdbi_busy", "t_base_ns", "launch_floor_ns", "floor_source")
+    ),
+    "elapsed_ns",
+    "device_tail_ns",
+)
 
 connect = database.open_for_reading
 
@@ -74,7 +78,9 @@ def _frame(
     connection: Connection, sql: str, parameters: dict[str, Any] | None = None
 ) -> pl.DataFrame:
     relation = connection.sql(sql, params=parameters)
-    return cast("pl.DataFrame", pl.from_arrow(relation.to_arrow_table()))
+    # polars names Arrow's generic classes without the type of their scalars.
+    frame = pl.from_arrow(relation.to_arrow_table())  # pyright: ignore[reportUnknownMemberType]
+    return cast("pl.DataFrame", frame)
 
 
 def _rows(
@@ -273,7 +279,8 @@ def launches(connection: Connection, run_id: str, *, kernel_id: int | None = Non
     return _frame(
         connection,
         "SELECT * EXCLUDE (run_id) FROM launch_costs WHERE run_id = $run_id "
-        "AND ($kernel_id IS NULL OR kernel_id = $kernel_id) ORDER BY trace_id, call_start_ns, call_id",
+        "AND ($kernel_id IS NULL OR kernel_id = $kernel_id) "
+        "ORDER BY trace_id, call_start_ns, call_id",
         {"run_id": run_id, "kernel_id": kernel_id},
     )
 
@@ -324,8 +331,9 @@ def latency(connection: Connection, run_id: str) -> dict[str, Any] | None:
     for name, source in sources.items():
         row = _rows(
             connection,
-            "SELECT count(v) AS n, quantile_disc(v, 0.5) AS p50_ns, quantile_disc(v, 0.95) AS p95_ns, "
-            f"quantile_disc(v, 0.99) AS p99_ns, round(avg(v))::BIGINT AS mean_ns FROM ({source})",
+            "SELECT count(v) AS n, quantile_disc(v, 0.5) AS p50_ns, "
+            f"quantile_disc(v, 0.95) AS p95_ns, quantile_disc(v, 0.99) AS p99_ns, "
+            f"round(avg(v))::BIGINT AS mean_ns FROM ({source})",
             {"run_id": run_id},
         )[0]
         if row["n"]:
