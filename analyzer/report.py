@@ -154,8 +154,8 @@ def verdict(
         sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
     elif "operators" in unsupported:
         sentences.append(
-            "The trace holds no operators, so what they cost the host is unknown: T_Orchestration is the "
-            "launch path alone and HDBI an upper bound."
+            "The trace holds no operators, so what they cost the host is unknown: T_Orchestration "
+            "is the launch path alone and HDBI an upper bound."
         )
     else:
         sentences.append(
@@ -167,8 +167,8 @@ def verdict(
         )
     if totals["kernels"] and wall and worst:
         sentences.append(
-            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; the largest part of that "
-            f"({exposed[worst] / idle:.0%}) passes in {worst} ({ACCOUNT_MEANS[worst]})."
+            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; the largest part "
+            f"of that ({exposed[worst] / idle:.0%}) passes in {worst} ({ACCOUNT_MEANS[worst]})."
         )
     return {
         "reading": "unknown" if unsupported else reading(value),
