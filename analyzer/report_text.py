@@ -385,7 +385,8 @@ def _latency(value: dict[str, Any], out: Console) -> None:
             rows,
         )
     )
-    for phase, factor in (value["inflation"] or {}).items():
+    inflation: dict[str, float] = value["inflation"] or {}
+    for phase, factor in inflation.items():
         out.print(Text(f"  a profiled {phase} step takes {factor:.2f} times as long"))
 
 
@@ -405,11 +406,13 @@ def _coverage(value: dict[str, Any], out: Console) -> None:
         ("launches on an idle stream (clean)", of(c["clean_launches"], c["launches"])),
         (
             "orphans",
-            f"{numbers.count(totals['orphan_device_events'])}, {numbers.duration(totals['orphan_device_ns'])} of device time",
+            f"{numbers.count(totals['orphan_device_events'])}, "
+            f"{numbers.duration(totals['orphan_device_ns'])} of device time",
         ),
         (
             "kernels",
-            f"{numbers.count(totals['kernels'])}, {numbers.count(c['distinct_kernels'])} names, {numbers.count(c['kernel_identities'])} identities",
+            f"{numbers.count(totals['kernels'])}, {numbers.count(c['distinct_kernels'])} names, "
+            f"{numbers.count(c['kernel_identities'])} identities",
         ),
     ]
     if value["kernels_per_output_token"] is not None:
@@ -422,7 +425,8 @@ def _coverage(value: dict[str, Any], out: Console) -> None:
             rows.append(
                 (
                     f"match {tier}",
-                    f"{numbers.count(row['launches'])} launches, {numbers.share(row['cost_share'])} of the cost",
+                    f"{numbers.count(row['launches'])} launches, "
+                    f"{numbers.share(row['cost_share'])} of the cost",
                 )
             )
     for floor in value["floors"]:
