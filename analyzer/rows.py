@@ -44,12 +44,32 @@ NEED_MORE, END, ODD, BAD, NO_MEMORY = range(5)
 class Scanner(Protocol):
     """What `native_scanner` and `pure_scanner` both are. One scanner reads one document."""
 
-    events: int
-    control_strings: int
-    nonfinite_values: int
-    trailing_commas: int
-    odd_start: int
-    bad_at: int
+    @property
+    def events(self) -> int: ...
+
+    @events.setter
+    def events(self, value: int) -> None: ...
+
+    @property
+    def control_strings(self) -> int: ...
+
+    @control_strings.setter
+    def control_strings(self, value: int) -> None: ...
+
+    @property
+    def nonfinite_values(self) -> int: ...
+
+    @nonfinite_values.setter
+    def nonfinite_values(self, value: int) -> None: ...
+
+    @property
+    def trailing_commas(self) -> int: ...
+
+    @property
+    def odd_start(self) -> int: ...
+
+    @property
+    def bad_at(self) -> int: ...
 
     def scan(self, text: bytes, start: int) -> tuple[int, int]:
         """Read the whole events of text[start:]; return (place to go on from, status)."""
