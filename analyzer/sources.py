@@ -159,8 +159,8 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
             )
         if actual != expected:
             raise AnalyzerError(
-                f"{path / file} is not the file that was recorded (its SHA-256 is {actual[:12]}..., the "
-                f"manifest says {expected[:12]}...); copy the folder again."
+                f"{path / file} is not the file that was recorded (its SHA-256 is "
+                f"{actual[:12]}..., the manifest says {expected[:12]}...); copy the folder again."
             )
     if not any(file.role == "trace" for file in files):
         raise AnalyzerError(f"{path} lists no trace in its manifest; record the run again.")
