@@ -24,6 +24,8 @@ except ImportError:
     fast_gzip = gzip
     fast_error = zlib.error
 
+_DAMAGED = (gzip.BadGzipFile, zlib.error, cast("type[Exception]", fast_error))
+
 PIECE_BYTES = 4 << 20
 _AHEAD = 3
 
@@ -93,7 +95,7 @@ class TraceStream:
                 self._put(piece)
         except EOFError:
             self.broken = "the gzip stream is cut off"
-        except (gzip.BadGzipFile, zlib.error, fast_error) as error:
+        except _DAMAGED as error:
             self.broken = f"the gzip stream is damaged ({error})"
         except OSError as error:
             self._failure = TraceError(f"{self.path} cannot be read: {error}.")
