@@ -1,11 +1,14 @@
 """The run directory, version 1: the contract between a GPU host and the analysis.
 
-    manifest.json            this file's `Manifest`, written last: without it the recording did not finish
-    trace.json.gz            Kineto trace of the first trace run; trace-2.json.gz, ... of further ones
+    manifest.json            this file's `Manifest`, written last: without it the recording did not
+                             finish
+    trace.json.gz            Kineto trace of the first trace run; trace-2.json.gz, ... of further
+                             ones
     capture_trace.json.gz    optional: the pass in which CUDA graphs were captured
     execution_trace.json.gz  optional: PyTorch execution trace (op schemas, scalars, strides)
     kernel_replay.json       optional: raw samples of each distinct op call, called alone
-    null_kernel.json         optional: raw samples of the empty kernel, the launch floor by launch API
+    null_kernel.json         optional: raw samples of the empty kernel, the launch floor by launch
+                             API
     latency.json             optional: raw samples taken without the profiler
 
 A file that was not measured is absent; nothing stands in for it. After the manifest is written the
@@ -16,9 +19,10 @@ kernel_replay.json: `{"definition": str, "ops": [ReplayedOp...]}` with
                   "input_strides": str, "concrete_inputs": str,      (texts as in the Kineto trace)
                   "reason": str | null,                              (why it could not be replayed)
                   "samples": int,
-                  "kernels": [{"position": int, "name": str, "grid": [x, y, z], "block": [x, y, z],
-                               "shared_memory": int, "launch_api": str, "count": int,
-                               "dispatch_ns": [int...], "launch_ns": [int...], "exec_ns": [int...]}]}
+                  "kernels": [{"position": int, "name": str, "grid": [x, y, z],
+                               "block": [x, y, z], "shared_memory": int, "launch_api": str,
+                               "count": int, "dispatch_ns": [int...], "launch_ns": [int...],
+                               "exec_ns": [int...]}]}
 null_kernel.json: `{"definitions": {name: text}, "floors": [Floor...]}` with
     Floor = {"launch_api": str, "definition": str, "samples_ns": [int...]}; the definition
     `api_start_to_kernel_start` is the launch floor, `unsynchronised_host_cost` the cost of a launch
@@ -62,9 +66,11 @@ class TraceFile:
 
     Attributes:
         file: Name inside the run directory.
-        role: "trace" (counts in every figure) or "capture" (only lends ops and names to graph replays).
+        role: "trace" (counts in every figure) or "capture" (only lends ops and names to graph
+            replays).
         perturbs: What the pass that wrote it changes in the timings, in words.
-        step_wall_ns: Host wall time of each step of this pass, profiled, in order; empty if not taken.
+        step_wall_ns: Host wall time of each step of this pass, profiled, in order; empty if not
+            taken.
     """
 
     file: str
@@ -78,7 +84,8 @@ class Environment:
     """Host, GPU and software of a recording. Unknown is None, never a made-up value.
 
     `host` is a name or a random id, as the person who recorded chose; `versions` maps a library to
-    its version ("python", "torch", "transformers", "triton", "cuda_runtime", "cuda_driver", "cupti").
+    its version ("python", "torch", "transformers", "triton", "cuda_runtime", "cuda_driver",
+    "cupti").
     """
 
     host: str | None = None
@@ -102,7 +109,8 @@ class Manifest:
     Attributes:
         run_id: Random hex text, unique for a recording.
         mode: One of MODES; "foreign" is somebody else's trace.
-        phases: The plan of a trace run, e.g. [{"phase": "prefill", "steps": 1}, {"phase": "decode", "steps": 9}].
+        phases: The plan of a trace run, e.g. [{"phase": "prefill", "steps": 1}, {"phase": "decode",
+            "steps": 9}].
         step_annotation: Globs of the annotations that mark steps, e.g. ["hostbound.*"].
         files: SHA-256 of each other file, by name.
         passes: What each pass perturbs, by pass name ("latency", "trace", "replay", ...).
@@ -174,14 +182,15 @@ def manifest_from_dict(value: dict[str, Any], path: Path) -> Manifest:
         raise RunDirectoryError(f"{path} has no schema_version; it is not a Hostbound manifest.")
     if version > RUN_SCHEMA_VERSION:
         raise RunDirectoryError(
-            f"{path} is of run-directory version {version}, this program knows {RUN_SCHEMA_VERSION}: "
-            "upgrade hostbound."
+            f"{path} is of run-directory version {version}, this program knows "
+            f"{RUN_SCHEMA_VERSION}: upgrade hostbound."
         )
     known = set(Manifest.__dataclass_fields__)
     fields = {key: item for key, item in value.items() if key in known}
     try:
         fields["traces"] = [TraceFile(**item) for item in fields["traces"]]
-        fields["environment"] = Environment(**(fields.get("environment") or {}))
+        environment: dict[str, Any] = fields.get("environment") or {}
+        fields["environment"] = Environment(**environment)
         manifest = Manifest(**fields)
     except (KeyError, TypeError) as error:
         raise RunDirectoryError(f"{path} is incomplete: {error}; record the run again.") from error
