@@ -1,35 +1,82 @@
-"""`webapp`: serve the pages over one store. Imports nothing heavy: a bare install must answer."""
+"""`webapp`: serve the pages over one store. Imports nothing heavy at first: a bare install must answer."""
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import ipaddress
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from schemas.extras import require
 
 APP = Path(__file__).parent / "app.py"
+STORE_VARIABLE = "HOSTBOUND_DB"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse the command line, check that the extra is there, and hand over to Streamlit."""
+    """Parse the command line, check that the extra is there, and serve until interrupted."""
     parser = argparse.ArgumentParser(prog="webapp", description="Browse recorded runs.")
     parser.add_argument("--db", default="hostbound.duckdb", help="the store (default %(default)s)")
-    parser.add_argument("--port", type=int, default=8501, help="port on 127.0.0.1 (%(default)s)")
+    parser.add_argument("--port", type=int, default=8501, help="port (default %(default)s)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to serve on (default %(default)s: this machine only)",
+    )
     arguments = parser.parse_args(argv)
-    require("webapp", "streamlit", "altair", "duckdb", "polars")
-    if not APP.is_file():
+    require("webapp", "streamlit", "altair", "duckdb", "polars", "vl_convert")
+    if not 1 <= arguments.port <= 65535:
+        print(f"{arguments.port} is no port; give one from 1 to 65535.", file=sys.stderr)
+        return 2
+    if not _is_loopback(arguments.host):
         print(
-            "this version has no pages yet: `analyzer report RUN` and `analyzer compare A B` "
-            "print what a store holds",
+            f"note: {arguments.host} can be reached by others; the pages have no login, and whoever "
+            "reaches them reads, queries and adds to this store.",
             file=sys.stderr,
         )
-        return 2
-    command = [sys.executable, "-m", "streamlit", "run", str(APP)]
-    command += ["--server.address", "127.0.0.1", "--server.port", str(arguments.port)]
-    return subprocess.call([*command, "--", "--db", arguments.db])
+    os.environ[STORE_VARIABLE] = str(Path(arguments.db).absolute())
+    _serve(_options(arguments.host, arguments.port))
+    return 0
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _options(host: str, port: int) -> dict[str, Any]:
+    from webapp import theme  # deferred like all of the app: the command must answer without it
+
+    return {
+        "server.address": host,
+        "server.port": port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "server.maxUploadSize": 2000,
+        "server.showEmailPrompt": False,
+        "browser.gatherUsageStats": False,
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "client.showErrorLinks": False,
+        **theme.options(),
+    }
+
+
+def _serve(options: dict[str, Any]) -> None:
+    """Run Streamlit in this process, with what the pages import loaded before the first visitor."""
+    from streamlit.web import bootstrap
+
+    import webapp.charts
+    import webapp.data  # noqa: F401
+
+    flags = {name.replace(".", "_"): value for name, value in options.items()}
+    bootstrap.load_config_options(flag_options=flags)
+    bootstrap.run(str(APP), False, [], flags)
 
 
 if __name__ == "__main__":

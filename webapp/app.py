@@ -1,0 +1,32 @@
+"""The app: its pages, nothing more. Started by `webapp`."""
+
+from pathlib import Path
+
+import streamlit as st
+
+PAGES = Path(__file__).parent / "pages"
+
+st.set_page_config(page_title="Hostbound", page_icon=":material/speed:", layout="wide")
+st.navigation(
+    [
+        st.Page(PAGES / "runs.py", title="Runs", icon=":material/list:", default=True),
+        st.Page(PAGES / "run.py", title="Run", icon=":material/speed:", url_path="run"),
+        st.Page(
+            PAGES / "timeline.py",
+            title="Timeline",
+            icon=":material/view_timeline:",
+            url_path="timeline",
+        ),
+        st.Page(
+            PAGES / "kernels.py",
+            title="Kernels and ops",
+            icon=":material/memory:",
+            url_path="kernels",
+        ),
+        st.Page(
+            PAGES / "compare.py", title="Compare", icon=":material/compare:", url_path="compare"
+        ),
+        st.Page(PAGES / "sweep.py", title="Sweep", icon=":material/show_chart:", url_path="sweep"),
+        st.Page(PAGES / "sql.py", title="SQL", icon=":material/database:", url_path="sql"),
+    ]
+).run()

@@ -1,0 +1,187 @@
+"""Everything the pages read: short read-only connections, answers kept until the store changes.
+
+The only `st.cache_*` of the app. A key holds the store's path, time of change and size, so a load by the
+command line shows at the next look. Writing (an upload) goes through `analyzer.ingest`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+import polars as pl
+import streamlit as st
+
+from analyzer import compare as compare_module
+from analyzer import ingest as ingest_module
+from analyzer import queries, sandbox, timeline
+from analyzer import report as report_module
+from analyzer.errors import AnalyzerError
+
+STORE_VARIABLE = "HOSTBOUND_DB"
+PATIENCE_S = 5.0
+KEEP_S = 3600
+
+Stamp = tuple[tuple[int, int], ...]
+
+
+def store() -> Path:
+    """The store that the app was started with."""
+    return Path(os.environ.get(STORE_VARIABLE, "hostbound.duckdb"))
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes when the store does."""
+    found: list[tuple[int, int]] = []
+    for part in (path, path.with_name(path.name + ".wal")):
+        try:
+            status = part.stat()
+        except OSError:
+            continue
+        found.append((status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def _runs_with_latency(connection: Any) -> pl.DataFrame:
+    """`queries.runs` with un-profiled latency, kernels per token and TKLQT."""
+    return queries.runs(connection).join(
+        timeline.latency_by_run(connection), on="run_id", how="left", maintain_order="left"
+    )
+
+
+def _schema(connection: Any) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        "SELECT table_name, column_name, data_type FROM information_schema.columns "
+        "ORDER BY table_name, ordinal_position"
+    ).fetchall()
+    tables: dict[str, list[str]] = {}
+    for table, column, kind in rows:
+        tables.setdefault(table, []).append(f"{column}  {kind}")
+    return [{"table": table, "columns": columns} for table, columns in tables.items()]
+
+
+def _distribution(
+    connection: Any, run_id: str, quantity: str, kernel_id: int | None
+) -> pl.DataFrame:
+    return timeline.distribution(connection, run_id, quantity, kernel_id=kernel_id)
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "runs": queries.runs,
+    "runs_with_latency": _runs_with_latency,
+    "report": report_module.report,
+    "kernels": queries.kernels,
+    "ops": queries.ops,
+    "families": queries.families,
+    "match_tiers": queries.match_tiers,
+    "steps": queries.steps,
+    "traces": queries.traces,
+    "totals": queries.totals,
+    "floors": queries.floors,
+    "compare": compare_module.compare,
+    "slices": timeline.slices,
+    "threads": timeline.threads,
+    "device_event": timeline.device_event,
+    "host_event": timeline.host_event,
+    "distribution": _distribution,
+    "launches_of": timeline.launches_of,
+    "schema": _schema,
+}
+
+
+@st.cache_data(ttl=KEEP_S, max_entries=200, show_spinner=False)
+def _answer(path: str, stamp: Stamp, question: str, arguments: tuple[Any, ...]) -> Any:
+    with queries.connect(Path(path), patience_s=PATIENCE_S) as connection:
+        return QUESTIONS[question](connection, *arguments)
+
+
+def ask(question: str, *arguments: Any) -> Any:
+    """The answer to one of QUESTIONS, from memory if the store is as it was.
+
+    Raises:
+        AnalyzerError: The store is not there, damaged, locked or of another version; one line.
+    """
+    path = store()
+    return _answer(str(path), stamp(path), question, arguments)
+
+
+def runs() -> pl.DataFrame:
+    """All runs; none if there is no store yet."""
+    return ask("runs") if store().exists() else pl.DataFrame()
+
+
+def distribution(run_id: str, quantity: str, kernel_id: int | None = None) -> pl.DataFrame:
+    """Quantiles of a quantity of a run, or of one of its kernels; see `timeline.distribution`."""
+    return ask("distribution", run_id, quantity, kernel_id)
+
+
+@st.cache_resource(ttl=KEEP_S, max_entries=4, show_spinner=False)
+def _stretches(path: str, stamp: Stamp, run_id: str, trace_id: int) -> timeline.Stretches | None:
+    with queries.connect(Path(path), patience_s=PATIENCE_S) as connection:
+        return timeline.stretches(connection, run_id, trace_id)
+
+
+def profile(
+    run_id: str, trace_id: int, start_ns: int, end_ns: int, columns: int
+) -> pl.DataFrame | None:
+    """Accounts of the main thread along a window; None without such a thread."""
+    path = store()
+    found = _stretches(str(path), stamp(path), run_id, trace_id)
+    return None if found is None else found.profile(start_ns, end_ns, columns)
+
+
+@st.cache_data(ttl=600, max_entries=20, show_spinner=False)
+def _sql(path: str, stamp: Stamp, sql: str, limit: int, time_limit_s: float) -> pl.DataFrame:
+    table = sandbox.run_sql(Path(path), sql, limit=limit, time_limit_s=time_limit_s)
+    return cast("pl.DataFrame", pl.from_arrow(table))
+
+
+def run_sql(sql: str, limit: int, time_limit_s: float) -> pl.DataFrame:
+    """Rows of a statement that a person typed; see `analyzer.sandbox`."""
+    path = store()
+    return _sql(str(path), stamp(path), sql, limit, time_limit_s)
+
+
+@st.cache_data(ttl=600, max_entries=20, show_spinner=False)
+def picture(chart_json: str, kind: str) -> bytes:
+    """A chart as PNG or SVG, made on this machine."""
+    import vl_convert  # deferred: only a download needs it
+
+    if kind == "svg":
+        return vl_convert.vegalite_to_svg(chart_json).encode()
+    return vl_convert.vegalite_to_png(chart_json, scale=2)
+
+
+def load(files: Sequence[tuple[str, io.BytesIO | Any]]) -> list[ingest_module.Ingested]:
+    """Load uploaded files: a run directory if a manifest.json is among them, else each a trace.
+
+    Args:
+        files: Name as the browser gives it (the folders of a dropped folder too), and content.
+
+    Raises:
+        AnalyzerError: The store cannot be written, or nothing among the files can be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="hostbound-upload-") as folder:
+        root = Path(folder)
+        directory = [name for name, _ in files if PurePosixPath(name).name == "manifest.json"]
+        for i, (name, content) in enumerate(files):
+            parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts]
+            safe = [part for part in parts if part not in ("..", ".", "/", "")]
+            if not safe:
+                continue
+            # A dropped folder keeps its folders; single files stay apart, whatever their names.
+            if len(safe) == 1:
+                place = root / "run" if directory else root / str(i)
+            else:
+                place = root.joinpath(*safe[:-1])
+            place.mkdir(parents=True, exist_ok=True)
+            with (place / safe[-1]).open("wb") as out:
+                out.write(content.read())
+        return ingest_module.ingest(sorted(root.iterdir()), store(), jobs=1)
+
+
+__all__ = ["AnalyzerError", "ask", "load", "picture", "profile", "run_sql", "runs", "store"]

@@ -1,0 +1,212 @@
+"""What every page has: a heading, one clear message for what a person can mend, charts with downloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import altair as alt
+import polars as pl
+import streamlit as st
+
+from schemas.errors import HostboundError
+from webapp import address, data, format
+
+FIRST_STEP = "make a recording with `collector record`, or take any PyTorch profiler trace, then:"
+
+
+@contextmanager
+def page(title: str, question: str) -> Iterator[None]:
+    """Heading and question of a page; an error that a person can mend ends the page with its one line."""
+    st.title(title)
+    st.caption(question)
+    try:
+        yield
+    except HostboundError as error:
+        st.error(format.plain(str(error)), icon=":material/error:")
+
+
+def no_runs() -> None:
+    """What to do first, for a store without runs."""
+    st.info("There is no run in this store yet.", icon=":material/inbox:")
+    st.markdown(
+        "Drop a trace on the **Runs** page, or load one with the command line. The package brings "
+        "recorded runs of GPT-2 on an H200: `make demo` in the repository loads them."
+    )
+    st.code(f"analyzer ingest PATH --db {data.store()}", language=None)
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """A run in a list: its name and the beginning of its id, which is unique."""
+    return f"{format.short(row['name'], 60)} · {row['run_id'][:6]}"
+
+
+def choose_run() -> dict[str, Any] | None:
+    """The run of the address, or the one looked at last, or the newest; None in an empty store."""
+    runs = data.runs()
+    if runs.is_empty():
+        no_runs()
+        return None
+    rows = {row["run_id"]: row for row in runs.to_dicts()}
+    wanted = address.get("run", st.session_state.get("last run", ""))
+    found = [r for r in rows if r == wanted] or [
+        r for r, row in rows.items() if wanted and (row["name"] == wanted or r.startswith(wanted))
+    ]
+    if wanted and not found and address.get("run"):
+        st.warning(f"The store has no run {format.plain(wanted)}; this is the newest one instead.")
+    run_id = found[0] if found else next(iter(rows))
+    address.put(run=run_id)
+    run_id = address.select("Run", list(rows), "run", default=run_id, show=lambda r: label(rows[r]))
+    st.session_state["last run"] = run_id
+    return rows[run_id]
+
+
+def links(run_id: str, here: str) -> None:
+    """The other pages about the same run."""
+    pages = {
+        "run": ("Run", ":material/speed:"),
+        "timeline": ("Timeline", ":material/view_timeline:"),
+        "kernels": ("Kernels and ops", ":material/memory:"),
+    }
+    row = st.container(horizontal=True)
+    for name, (text, icon) in pages.items():
+        if name != here:
+            go(f"pages/{name}.py", text, icon, {"run": run_id}, place=row)
+
+
+def go(path: str, text: str, icon: str, params: Mapping[str, str], place: Any = st) -> None:
+    """A link to a page with its state."""
+    place.page_link(path, label=text, icon=icon, query_params=dict(params))
+
+
+def is_dark() -> bool:
+    """The theme that the browser shows."""
+    return st.context.theme.type == "dark"
+
+
+def chart(
+    drawing: alt.TopLevelMixin,
+    name: str,
+    description: str,
+    rows: pl.DataFrame | None = None,
+    **options: Any,
+) -> Any:
+    """Show a chart with its description for screen readers, and offer it as PNG, SVG and CSV."""
+    result = st.altair_chart(drawing, alt=description, width="stretch", **options)
+    downloads(name, rows, drawing)
+    return result
+
+
+def downloads(
+    name: str, rows: pl.DataFrame | None, drawing: alt.TopLevelMixin | None = None
+) -> None:
+    """What is shown, to take away."""
+    place = st.container(horizontal=True, horizontal_alignment="right", gap="small")
+    if rows is not None:
+        place.download_button(
+            "CSV",
+            csv(rows),
+            f"{name}.csv",
+            "text/csv",
+            key=f"csv {name}",
+            icon=":material/download:",
+            type="tertiary",
+            on_click="ignore",
+            help=f"The numbers behind this, exact ({name}.csv)",
+        )
+    if drawing is None:
+        return
+    for kind, mime in (("png", "image/png"), ("svg", "image/svg+xml")):
+        place.download_button(
+            kind.upper(),
+            _drawn(drawing, kind),
+            f"{name}.{kind}",
+            mime,
+            key=f"{kind} {name}",
+            icon=":material/image:",
+            type="tertiary",
+            on_click="ignore",
+            help=f"This chart as a picture ({name}.{kind})",
+        )
+
+
+def _drawn(drawing: alt.TopLevelMixin, kind: str) -> Any:
+    def make() -> bytes:
+        with alt.data_transformers.enable("default", max_rows=None):
+            spec = drawing.to_dict()
+        spec.setdefault("background", "white")
+        spec.setdefault("width", 900)
+        return data.picture(json.dumps(spec), kind)
+
+    return make
+
+
+def csv(rows: pl.DataFrame) -> bytes:
+    """Rows as CSV; lists and structures as JSON text."""
+    nested = [name for name, kind in rows.schema.items() if kind.is_nested()]
+    if nested:
+        rows = rows.with_columns(
+            pl.Series(
+                name,
+                [None if v is None else json.dumps(v, default=str) for v in rows[name].to_list()],
+            )
+            for name in nested
+        )
+    return rows.write_csv().encode()
+
+
+def ns_columns(rows: pl.DataFrame, scale: str = "us") -> pl.DataFrame:
+    """For a table on the screen: columns `x_ns` as `x (us)`, three significant digits."""
+    divisor = {"us": 1e3, "ms": 1e6}[scale]
+    changed: list[Any] = []
+    for name in rows.columns:
+        if name.endswith("_ns"):
+            changed.append(
+                pl.Series(
+                    f"{words(name[:-3])} ({scale})",
+                    [format.digits(None if v is None else v / divisor) for v in rows[name]],
+                    dtype=pl.Float64,
+                )
+            )
+        else:
+            changed.append(rows[name].alias(words(name)))
+    return pl.DataFrame(changed)
+
+
+WORDS = {
+    "t_py": "T_py",
+    "t_dispatch": "T_dispatch",
+    "t_launch": "T_launch",
+    "t_exec": "T_exec",
+    "ft": "dFT",
+    "ct": "dCT",
+    "kt": "dKT",
+    "dft": "dFT",
+    "dct": "dCT",
+    "dkt": "dKT",
+    "hdbi": "HDBI",
+    "orchestration": "T_Orchestration",
+    "device": "device time",
+    "launch": "launch p50, clean",
+    "host": "host cost",
+    "gpu": "GPU",
+    "p50": "p50",
+    "clean_name": "kernel",
+}
+
+
+def words(name: str) -> str:
+    """A column's name for people."""
+    return WORDS.get(name, name.replace("_", " "))
+
+
+def table(rows: pl.DataFrame, description: str, name: str | None = None, **options: Any) -> Any:
+    """A table, with a name for screen readers and its CSV."""
+    result = st.dataframe(
+        rows, hide_index=True, width="stretch", alt=description, placeholder="-", **options
+    )
+    if name:
+        downloads(name, rows)
+    return result
