@@ -51,7 +51,9 @@ PYTHON_CATEGORIES = ("python_function",)
 # An event this far from the trace's middle, or this long, has lost its clock.
 LOST_CLOCK_NS = 30 * 86_400 * 10**9
 
-_HEAD_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+# A lone quote is a string whose end is in the next piece.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]:,]', re.DOTALL)
+_JUNK_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
 _BORDER = re.compile(
     rb'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat|ts|pid|tid|args|dur|id|bp|s)"\s*:)', re.DOTALL
 )
@@ -283,15 +285,11 @@ class _Document:
     def _head(self) -> dict[str, Any]:
         """Go behind the `[` of "traceEvents"; return the fields before it."""
         feed = self.feed
-        depth, at, keys, key = 0, feed.at, list[str](), b""
+        depth, at, keys, key, last = 0, feed.at, list[str](), b"", b""
         while True:
-            token = _HEAD_TOKEN.search(feed.buffer, at)
-            if token is None or (token.end() >= len(feed.buffer) and not feed.ended):
-                # A string may go on in the next piece: look at it again from its start.
-                at = (token.start() if token else max(at, len(feed.buffer))) - feed.at
-                quote = feed.buffer.find(b'"', feed.at + at)
-                if token is None and quote >= 0:
-                    at = quote - feed.at
+            token = _TOKEN.search(feed.buffer, at)
+            if token is None or token.group() == b'"':
+                at = (token.start() if token else len(feed.buffer)) - feed.at
                 if len(feed.buffer) - feed.at > _MOST_HELD or not feed.more():
                     raise self._no_events(keys)
                 at += feed.at
@@ -304,19 +302,15 @@ class _Document:
                     feed.at = at
                     return self._metadata(head[: head.rfind(b'"traceEvents"')] + b"}", "before")
                 depth += 1
-                key = b""
             elif text in (b"}", b"]"):
                 depth -= 1
                 if depth <= 0:
                     raise self._no_events(keys)
             elif depth == 1:
-                rest = feed.buffer[at : at + 64].lstrip()
-                if not rest and not feed.ended and feed.more():
-                    at = feed.at + (at - feed.at)
-                    rest = feed.buffer[at : at + 64].lstrip()
-                key = text if rest.startswith(b":") else b""
+                key = last if text == b":" else b""
                 if key:
                     keys.append(key[1:-1].decode("utf-8", "backslashreplace"))
+            last = text
 
     def _no_events(self, keys: list[str]) -> TraceError:
         seen = ", ".join(dict.fromkeys(keys[:8])) or "nothing"
@@ -341,12 +335,9 @@ class _Document:
         feed = self.feed
         depth, at = 1, feed.at
         while True:
-            token = _HEAD_TOKEN.search(feed.buffer, at)
-            if token is None:
-                at = len(feed.buffer) - feed.at
-                quote = feed.buffer.find(b'"', feed.at)
-                if quote >= 0:
-                    depth, at = 1, 0  # a string is open: look at the whole tail again
+            token = _TOKEN.search(feed.buffer, at)
+            if token is None or token.group() == b'"':
+                at = (token.start() if token else len(feed.buffer)) - feed.at
                 if len(feed.buffer) - feed.at > _MOST_HELD or not feed.more():
                     self.note("truncated", feed.place(len(feed.buffer)))
                     feed.at = len(feed.buffer)
@@ -424,6 +415,9 @@ class _Document:
                 end, follow = last.start() + 1, last.end()
             elif len(feed.buffer) - feed.at > _MOST_HELD or not feed.more():
                 if last is None:
+                    # The last event may be whole though the list is not.
+                    if self._add(feed.buffer[feed.at :], feed.place()):
+                        feed.at = len(feed.buffer)
                     return False
                 end, follow = last.start() + 1, last.end()
             else:
@@ -438,15 +432,23 @@ class _Document:
         """Between events stands something that is no event: leave it out, say where."""
         feed = self.feed
         self.note("dropped_event", feed.place())
+        depth, at = 0, feed.at
         while True:
-            found = re.compile(rb"[{\]]").search(feed.buffer, feed.at)
-            if found:
-                feed.at = found.start()
+            token = _JUNK_TOKEN.search(feed.buffer, at)
+            if token is None:
+                at = len(feed.buffer) - feed.at
+                if not feed.more():
+                    self.note("truncated", feed.place(len(feed.buffer)))
+                    feed.at = len(feed.buffer)
+                    return False
+                at += feed.at
+                continue
+            text = token.group()
+            if depth == 0 and text in (b"{", b"]", b","):
+                feed.at = token.start()
                 return True
-            feed.at = len(feed.buffer)
-            if not feed.more():
-                self.note("truncated", feed.place())
-                return False
+            depth = max(depth + (text in (b"{", b"[")) - (text in (b"}", b"]")), 0)
+            at = token.end()
 
     def _report_end(self, is_object: bool) -> None:
         """The stream ended inside the array of events."""

@@ -141,7 +141,7 @@ class PureScanner:
             begin = separator.end() if separator else start
             try:
                 events = _decode_array(b"[" + text[begin : last + 1] + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass  # one event is not plain: find out which, below
             else:
                 at = begin
@@ -172,7 +172,7 @@ class PureScanner:
                 end, tries = found.end(), tries + 1
                 try:
                     (raw,) = _decode_array(b"[" + text[at:end] + b"]")
-                except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+                except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
                     continue
                 self._take(bytes(raw), at)
                 start = end
@@ -187,7 +187,7 @@ class PureScanner:
             if event.ph == "M":
                 raise _Odd
             row = self._row(event)
-        except (_Odd, msgspec.DecodeError, UnicodeDecodeError):
+        except (_Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._on_odd(text, at)
             return
         self.count(self.intern(event.ph.encode()), self.intern(event.cat.encode()))
