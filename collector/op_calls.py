@@ -99,26 +99,34 @@ def from_run(
     traces: list[list[dict[str, Any]]], execution_trace: list[dict[str, Any]]
 ) -> list[OpCall]:
     """Distinct op calls of parsed trace events, each tied to its execution-trace node."""
-    nodes: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    exact: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node in execution_trace:
         if "inputs" in node:
             inputs = node["inputs"]
-            nodes[node["name"], _norm(inputs["shapes"]), _norm(inputs["strides"])].append(node)
+            exact[node["name"], _norm(inputs["shapes"]), _norm(inputs["strides"])].append(node)
+            by_name[node["name"]].append(node)
     counts: dict[tuple[str, str, str, str, str], int] = defaultdict(int)
     for events in traces:
         for op in launching_ops(events):
             counts[op_key(op)] += 1
     calls: list[OpCall] = []
     for key, count in counts.items():
-        name, dims, _, strides, concrete = key
-        fitting = nodes.get((name, _norm(_load(dims)), _norm(_load(strides))), [])
+        name, dims, types, strides, concrete = key
+        fitting = exact.get((name, _norm(_load(dims)), _norm(_load(strides)))) or [
+            # Kineto leaves out the shapes of optional tensor lists, the indices of an index op say.
+            node
+            for node in by_name[name]
+            if _fits(_load(dims), node["inputs"]["shapes"])
+        ]
+        fitting = [node for node in fitting if _same_types(_load(types), node)]
         best = max(fitting, key=lambda node: _agreement(node, concrete), default=None)
         reason = None
         if best is None:
             reason = (
                 "the trace has no shapes for it"
                 if not dims
-                else "the execution trace has no op of this name and shape"
+                else "the execution trace has no op of this name, shape and dtype"
             )
         calls.append(OpCall(key, count, best, reason))
     return calls
@@ -220,6 +228,26 @@ def _norm(value: Any) -> str:
         # A list of scalars has no shape: one writer says [], the other a list of empty ones.
         return "[" + ",".join(parts) + "]" if any(part != "[]" for part in parts) else "[]"
     return str(value)
+
+
+def _fits(dims: Any, shapes: list[Any]) -> bool:
+    """Whether the shapes agree where Kineto wrote some."""
+    return (
+        isinstance(dims, list)
+        and len(dims) == len(shapes)
+        and any(_norm(d) != "[]" for d in dims)
+        and all(_norm(d) in ("[]", _norm(s)) for d, s in zip(dims, shapes, strict=True))
+    )
+
+
+def _same_types(types: Any, node: dict[str, Any]) -> bool:
+    """Whether the tensors have the same dtypes: a cast has the shapes of its reverse."""
+    if not isinstance(types, list):
+        return True
+    return all(
+        not theirs.startswith("Tensor(") or theirs[7:-1] == ours
+        for ours, theirs in zip(types, node["inputs"]["types"], strict=False)
+    )
 
 
 def _agreement(node: dict[str, Any], concrete: str) -> int:

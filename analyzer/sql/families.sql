@@ -1,6 +1,7 @@
 -- Which kinds of work does run $run_id do on the device, and what does launching each cost?
 -- Grain: one row per kernel family; copies and memsets are families of their own.
--- launch_ns: median T_launch of clean launches (stream seen idle); above_floor_ns: it less the launch floor.
+-- launch_ns: median T_launch of clean launches (stream seen idle); above_floor_ns: median of the replayed
+-- launch cost, or without replay of the clean one, less the launch floor.
 WITH events AS (
   SELECT
     coalesce(kernels.family, device_events.kind) AS family,
@@ -15,7 +16,10 @@ launched AS (
     count(*) AS launches,
     count(*) FILTER (launches.is_clean) AS clean_launches,
     quantile_disc(launches.t_launch_ns, 0.5) FILTER (launches.is_clean) AS launch_ns,
-    quantile_disc(launches.t_launch_ns - launches.dkt_ns, 0.5) FILTER (launches.is_clean) AS above_floor_ns,
+    coalesce(
+      quantile_disc(launches.replay_launch_ns - launches.dkt_ns, 0.5),
+      quantile_disc(launches.t_launch_ns - launches.dkt_ns, 0.5) FILTER (launches.is_clean)
+    ) AS above_floor_ns,
     sum(launches.dft_ns)::BIGINT AS ft_ns,
     sum(launches.dct_ns)::BIGINT AS ct_ns
   FROM launches
