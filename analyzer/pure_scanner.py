@@ -33,8 +33,8 @@ _SEPARATOR = re.compile(rb"[\s,]*")
 _EVENT_END = re.compile(rb"\}(?=\s*(?:,\s*\{|,?\s*\]|,\s*$))")
 _TIME = re.compile(rb"(-?)(\d{1,16})(?:\.(\d+))?")
 _INT = re.compile(rb"-?\d{1,18}")
-# Candidates tried for the end of one event before it is called broken.
-_TRIES = 50
+_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
+_MOST_WAITED = 8 << 20
 
 
 class _Args(msgspec.Struct):
@@ -164,21 +164,16 @@ class PureScanner:
             self.odd_start = self.bad_at = at
             if text[at] != 0x7B:
                 return at, BAD
-            end, tries = at, 0
-            while tries < _TRIES:
-                found = _EVENT_END.search(text, end)
-                if not found:
-                    return at, NEED_MORE
-                end, tries = found.end(), tries + 1
-                try:
-                    (raw,) = _decode_array(b"[" + text[at:end] + b"]")
-                except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
-                    continue
-                self._take(bytes(raw), at)
-                start = end
-                break
-            else:
+            end = _event_end(text, at)
+            if end < 0:
+                # An event of this size is text that lost a quote: the reader finds its border.
+                return at, NEED_MORE if len(text) - at < _MOST_WAITED else BAD
+            try:
+                (raw,) = _decode_array(b"[" + text[at:end] + b"]")
+            except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
                 return at, BAD
+            self._take(bytes(raw), at)
+            start = end
 
     def _take(self, text: bytes, at: int) -> None:
         """Keep one event; what is odd goes to the repair path."""
@@ -250,6 +245,22 @@ class PureScanner:
     def _joined(self, *raws: _Raw) -> int:
         texts = [bytes(raw) for raw in raws]
         return self.intern(b"\x1f".join(texts)) if any(texts) else -1
+
+
+def _event_end(text: bytes, at: int) -> int:
+    """Where the event that begins at `at` has closed all its brackets; -1 if it has not."""
+    depth = 0
+    for token in _BRACKET.finditer(text, at):
+        what = token.group()
+        if what == b'"':
+            return -1
+        if what in (b"{", b"["):
+            depth += 1
+        elif what in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return -1
 
 
 def _to_ns(text: bytes) -> int:
