@@ -113,7 +113,9 @@ class Buffers:
     def addresses(self) -> dict[str, int]:
         """Return the address of every tensor, for the audit of a graph."""
         return {
-            name: value.data_ptr() for name, value in vars(self).items() if isinstance(value, Tensor)
+            name: value.data_ptr()
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
         }
 
 

@@ -184,10 +184,8 @@ class Engine:
         checked = self._check(ids, max_new_tokens)
         if self._busy:
             raise HybridError("the engine is serving a request; exhaust or close its stream first")
-        self._busy = True
+        # Starts when first iterated: a stream that nobody reads must not block the engine.
         tokens = self._tokens(checked, max_new_tokens, sampling or GREEDY, frozenset(stop))
-        # Runs to the first yield only when iterated: an unused stream must not block the engine.
-        self._busy = False
         made = TokenStream(tokens, self)
         return made if stream else list(made)
 
@@ -385,8 +383,10 @@ class Engine:
         array = self._b.ring_array
         place = (self._base + step) % slot.RING
         if not self._cuda:
+            self._if_cancelled()
             return int(array[place])
         if not self.options.mapped_ring:
+            self._if_cancelled()
             self._ring_events[place % len(self._ring_events)].synchronize()
             return int(array[place])
         generator = self._generator
@@ -399,9 +399,7 @@ class Engine:
                 capturing = True
                 time.sleep(0)  # hand over the interpreter lock: the capture needs it too
             if not spins % 256:
-                if self._cancel.is_set():
-                    self._drain()
-                    raise Cancelled("the request was cancelled; the engine is ready for the next")
+                self._if_cancelled()
                 if not spins % 65536 and self._stream.query() and array[place] < 0:
                     raise HybridError(
                         "the device finished its queue without writing a token; reset the engine"
@@ -411,9 +409,12 @@ class Engine:
             self._stalls += 1
         elif step:
             self._token_ms = waited if not self._token_ms else 0.9 * self._token_ms + 0.1 * waited
+        self._if_cancelled()
+        return int(array[place])
+
+    def _if_cancelled(self) -> None:
         if self._cancel.is_set():
             raise Cancelled("the request was cancelled; the engine is ready for the next")
-        return int(array[place])
 
     @torch.no_grad()
     def _eager(self, ids: list[int]) -> None:

@@ -357,9 +357,7 @@ class Kernels:
         pairs = rows * top
         block_m = 16 if pairs <= 16 * count else 64
         blocks = triton.cdiv(pairs, block_m) + min(count, pairs)
-        pair_R, expert_G = align(
-            b.route_index_TK[:rows].reshape(-1), count, block_m, blocks
-        )
+        pair_R, expert_G = align(b.route_index_TK[:rows].reshape(-1), count, block_m, blocks)
         inner, width = spec.expert_inner, spec.hidden
         block_n, block_k = 64, 64
         for up in (True, False):
@@ -402,9 +400,7 @@ class Kernels:
         )
 
 
-def align(
-    expert_P: Tensor, experts: int, block: int, blocks: int
-) -> tuple[Tensor, Tensor]:
+def align(expert_P: Tensor, experts: int, block: int, blocks: int) -> tuple[Tensor, Tensor]:
     """Sort (token, expert) pairs by expert into blocks of one expert each, on the device.
 
     Args:
@@ -465,7 +461,9 @@ def _tile(w, start, k, K, row_ok, EVEN_N: tl.constexpr, EVEN_K: tl.constexpr, LA
         if EVEN_N:
             return tl.load(w + start, eviction_policy="evict_first")
         else:
-            return tl.load(w + start, mask=row_ok[:, None], other=0.0, eviction_policy="evict_first")
+            return tl.load(
+                w + start, mask=row_ok[:, None], other=0.0, eviction_policy="evict_first"
+            )
     else:
         column_ok = (start + k < K)[None, :]
         if EVEN_N:
@@ -652,7 +650,9 @@ def _attend(
             if head % group == 0:
                 write = d_ok & (position < slots)
                 tl.store(k_head + position * DIM + d, stored, mask=write)
-                tl.store(v_head + position * DIM + d, value.to(v_cache.dtype.element_ty), mask=write)
+                tl.store(
+                    v_head + position * DIM + d, value.to(v_cache.dtype.element_ty), mask=write
+                )
             score_new = tl.sum(stored.to(tl.float32) * q, 0)
             top_new = tl.maximum(best, score_new)
             p_new = tl.exp(score_new - top_new)
@@ -790,7 +790,9 @@ def _ordered(x):
 @triton.jit
 def _noise(seed, step, index):
     word, _, _, _ = tl.philox(seed, index, step, 0, 0)
-    uniform = ((word.to(tl.uint32, bitcast=True) >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07
+    uniform = (
+        (word.to(tl.uint32, bitcast=True) >> 9).to(tl.float32) + 0.5
+    ) * 1.1920928955078125e-07
     return -tl.log(-tl.log(uniform))
 
 

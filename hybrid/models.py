@@ -97,7 +97,9 @@ def build(
     import transformers  # deferred: importing hybrid must stay cheap, and eager mode needs it only
 
     class_name, overrides = BUILTIN[name]
-    return build_config(getattr(transformers, class_name)(**overrides), dtype, device, seed, attention)
+    return build_config(
+        getattr(transformers, class_name)(**overrides), dtype, device, seed, attention
+    )
 
 
 def build_config(

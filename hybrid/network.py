@@ -123,9 +123,7 @@ class Network:
         if layer.experts is None:
             assert layer.up is not None and layer.down is not None
             inner_F = b.inner_F[: spec.inner]
-            ops.gemv(
-                b.x_D, layer.up, inner_F, spec.activation, norm=layer.mlp_norm, eps=spec.eps
-            )
+            ops.gemv(b.x_D, layer.up, inner_F, spec.activation, norm=layer.mlp_norm, eps=spec.eps)
             ops.gemv(inner_F, layer.down, b.x_D, "add")
             return
         experts = layer.experts

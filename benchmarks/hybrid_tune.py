@@ -1,0 +1,172 @@
+"""Which tile is fastest for each product of the built-in models?
+
+    python benchmarks/hybrid_tune.py [--out FILE]
+
+Times every candidate over enough copies of the weights that none stays in the L2 cache, inside one
+CUDA graph, as the runtime runs it. Prints the winners in the form of `hybrid/tuning.py`'s tables,
+with the read rate reached; cuBLAS stands beside the row products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hybrid import tuning
+from hybrid.kernels import Kernels
+from hybrid.weights import Linear, Norm
+
+# kind, outputs, inputs, with norm, float32 result
+GEMVS = [
+    ("store", 12288, 4096, True, False),
+    ("add", 4096, 4096, False, True),
+    ("swiglu", 11008, 4096, True, False),
+    ("add", 4096, 11008, False, True),
+    ("store", 32000, 4096, True, True),
+    ("store", 3072, 2048, True, False),
+    ("add", 2048, 2048, False, True),
+    ("swiglu", 8192, 2048, True, False),
+    ("add", 2048, 8192, False, True),
+    ("store", 128256, 2048, True, True),
+    ("store", 2304, 768, True, False),
+    ("add", 768, 768, False, True),
+    ("gelu", 3072, 768, True, False),
+    ("add", 768, 3072, False, True),
+    ("store", 50257, 768, True, True),
+    ("store", 6144, 2048, True, False),
+    ("store", 50304, 2048, True, True),
+]
+GEMV_TILES = [
+    (1, 1024, 4, 1), (1, 2048, 4, 1), (2, 512, 2, 1), (2, 1024, 4, 1), (2, 2048, 4, 1),
+    (4, 512, 2, 1), (4, 512, 4, 1), (4, 1024, 4, 1), (4, 1024, 8, 1), (8, 256, 4, 1),
+    (8, 512, 4, 1), (8, 512, 8, 1), (16, 256, 4, 1), (16, 256, 8, 1), (8, 512, 4, 0),
+    (4, 1024, 4, 0),
+]  # fmt: skip
+SMALL_TILES = [(1, 256, 1, 1), (2, 256, 2, 1), (4, 256, 4, 1), (4, 256, 2, 1), (1, 1024, 2, 1)]
+ROW_SHAPES = [(12288, 4096), (4096, 4096), (22016, 4096), (4096, 11008)]
+ROW_TILES = {
+    16: [(16, 32, 256, 4, 4), (16, 64, 128, 4, 5), (16, 32, 128, 4, 6), (16, 16, 256, 4, 5)],
+    32: [(32, 32, 256, 4, 4), (32, 64, 128, 4, 4), (32, 32, 128, 4, 5)],
+    64: [(64, 64, 128, 4, 4), (64, 32, 128, 4, 5), (64, 64, 64, 4, 6)],
+    128: [(128, 64, 64, 4, 5), (128, 128, 64, 8, 4), (128, 32, 128, 4, 4)],
+}
+
+
+def timed(run: Any, count: int) -> float:
+    """Return microseconds of one call, from a graph of `count` calls; run(i) makes call i."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run(0)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        for i in range(count):
+            run(i)
+        graph.capture_end()
+        best = []
+        for _ in range(6):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            best.append(start.elapsed_time(end) * 1e3 / count)
+    return sorted(best)[len(best) // 2]
+
+
+def tune_gemv(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
+    found = []
+    for kind, outputs, width, normed, wide in GEMVS:
+        if time.monotonic() > deadline:
+            break
+        rows = outputs * 2 if kind == "swiglu" else outputs
+        copies = max(2, min(48, int(1.2e9 / (rows * width * 2))))
+        stack = torch.randn(copies, rows, width, device="cuda", dtype=torch.bfloat16)
+        x = torch.randn(width, device="cuda", dtype=torch.float32 if normed else torch.bfloat16)
+        out = torch.zeros(outputs, device="cuda", dtype=torch.float32 if wide else torch.bfloat16)
+        layer = width == 768
+        weight = torch.ones(width, device="cuda", dtype=torch.bfloat16)
+        norm = Norm(weight, torch.zeros_like(weight) if layer else None) if normed else None
+        times = {}
+        for tile in GEMV_TILES + (SMALL_TILES if width <= 1024 or outputs <= 768 else []):
+            ops.gemv_table[(kind, outputs, width)] = tile
+            try:
+                times[tile] = timed(
+                    lambda i, s=stack, k=kind, o=out, n=norm, v=x: ops.gemv(
+                        v, Linear(s[i]), o, k, norm=n, eps=1e-5
+                    ),
+                    copies,
+                )
+            except Exception as error:
+                print("skipped", kind, outputs, width, tile, type(error).__name__, error)
+        tile = min(times, key=times.__getitem__)
+        ops.gemv_table[(kind, outputs, width)] = tile
+        rate = rows * width * 2 / times[tile] / 1e6
+        rule = tuning.gemv(kind, outputs, width)
+        print(f"    {(kind, outputs, width)}: {tile},  # {times[tile]:.2f} us, {rate:.2f} TB/s")
+        found.append(
+            {"shape": [kind, outputs, width], "tile": tile, "us": times[tile], "tb_s": rate,
+             "rule": rule, "all": {str(k): v for k, v in times.items()}}
+        )  # fmt: skip
+        del stack
+    return found
+
+
+def tune_rows(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
+    found = []
+    for outputs, width in ROW_SHAPES:
+        copies = max(3, int(6e8 / (outputs * width * 2)))
+        stack = torch.randn(copies, outputs, width, device="cuda", dtype=torch.bfloat16)
+        for rows, tiles in ROW_TILES.items():
+            if time.monotonic() > deadline:
+                return found
+            a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+            out = torch.empty(rows, outputs, device="cuda", dtype=torch.bfloat16)
+            times: dict[Any, float] = {}
+            for tile in [None, *tiles]:
+                ops.row_table[(rows, outputs, width)] = tile
+                try:
+                    times[tile] = timed(
+                        lambda i, s=stack, v=a, o=out: ops.linear_rows(v, Linear(s[i]), o), copies
+                    )
+                except Exception as error:
+                    print("skipped", rows, outputs, width, tile, type(error).__name__, error)
+            tile = min(times, key=times.__getitem__)
+            ops.row_table[(rows, outputs, width)] = tile
+            rate = outputs * width * 2 / times[tile] / 1e6
+            print(
+                f"    {(rows, outputs, width)}: {tile},  # {times[tile]:.2f} us, {rate:.2f} TB/s, "
+                f"cuBLAS {times.get(None, 0):.2f} us"
+            )
+            found.append(
+                {"shape": [rows, outputs, width], "tile": tile, "us": times[tile],
+                 "cublas_us": times.get(None), "all": {str(k): v for k, v in times.items()}}
+            )  # fmt: skip
+        del stack
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Find the fastest tile of each product.")
+    parser.add_argument("--out", help="also write everything measured to this JSON file")
+    parser.add_argument("--seconds", type=float, default=200, help="stop after this long")
+    arguments = parser.parse_args()
+    ops = Kernels(pdl=True)
+    deadline = time.monotonic() + arguments.seconds
+    print("GEMV = {")
+    gemvs = tune_gemv(ops, time.monotonic() + arguments.seconds * 0.65)
+    print("}\nROWS = {")
+    rows = tune_rows(ops, deadline)
+    print("}")
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps({"gemv": gemvs, "rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

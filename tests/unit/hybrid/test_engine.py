@@ -1,0 +1,293 @@
+"""The runtime's logic on tiny models on the CPU, against transformers itself."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from hybrid import (  # noqa: E402  (after importorskip)
+    Cancelled,
+    ContextOverflow,
+    Engine,
+    HybridError,
+    Sampling,
+    UnsupportedModel,
+)
+from hybrid.models import build, build_config  # noqa: E402
+from hybrid.sampling import draw, gumbel, philox  # noqa: E402
+
+LLAMA = {
+    "vocab_size": 199,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+MOE = {**LLAMA, "num_key_value_heads": 4, "num_experts": 6, "num_experts_per_tok": 2}
+SCALED = {
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FAMILIES = {
+    "llama": ("LlamaConfig", LLAMA),
+    "llama-scaled-tied": (
+        "LlamaConfig",
+        {**LLAMA, "rope_parameters": SCALED, "tie_word_embeddings": True},
+    ),
+    "gpt2": (
+        "GPT2Config",
+        {"vocab_size": 199, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
+    ),
+    "qwen2": ("Qwen2Config", LLAMA),
+    "qwen3": ("Qwen3Config", {**LLAMA, "head_dim": 32}),
+    "olmoe": ("OlmoeConfig", {**MOE, "intermediate_size": 32, "pad_token_id": 0}),
+    "qwen2-moe": (
+        "Qwen2MoeConfig",
+        {
+            **MOE,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3-moe": (
+        "Qwen3MoeConfig",
+        {**MOE, "head_dim": 16, "moe_intermediate_size": 32, "norm_topk_prob": True},
+    ),
+}
+PROMPT = [(7 * i) % 190 + 1 for i in range(21)]
+
+
+def tiny(family: str):
+    """A model whose logits have margins: weights three times as wide, norms and biases random."""
+    name, sizes = FAMILIES[family]
+    model = build_config(getattr(transformers, name)(**sizes), torch.float32, "cpu", 1)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(3)
+        else:
+            parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return tiny("llama")
+
+
+@pytest.fixture()
+def engine(llama):
+    with Engine.from_model(llama, max_context=256) as made:
+        yield made
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gives_the_tokens_of_transformers(family):
+    model = tiny(family)
+    eager = Engine.from_model(model, mode="eager", max_context=256)
+    sampled = Sampling(temperature=0.9, top_k=20, top_p=0.8, seed=7)
+    with Engine.from_model(model, max_context=256) as ours:
+        greedy = ours.generate(PROMPT, 20)
+        with torch.no_grad():
+            whole = model(torch.tensor([PROMPT + greedy[:-1]])).logits[0, -1]
+        assert torch.allclose(ours.logits(), whole, rtol=1e-4, atol=1e-5)
+        assert greedy == eager.generate(PROMPT, 20)
+        assert ours.generate(PROMPT, 10, sampled) == eager.generate(PROMPT, 10, sampled)
+
+
+def test_modes_agree_bit_for_bit(llama):
+    seen = []
+    for mode in ("full", "piecewise", "jit"):
+        with Engine.from_model(llama, mode=mode, max_context=256) as ours:
+            seen.append((ours.generate(PROMPT, 12), ours.logits()))
+    assert all(tokens == seen[0][0] for tokens, _ in seen)
+    assert all(torch.equal(logits, seen[0][1]) for _, logits in seen)
+
+
+def test_padding_a_prompt_does_not_change_its_tokens(llama):
+    with (
+        Engine.from_model(llama, max_context=256, prefill_lengths=(), background=False) as exact,
+        Engine.from_model(llama, max_context=256, prefill_lengths=(128,), background=False) as wide,
+    ):
+        assert exact.generate(PROMPT, 12) == wide.generate(PROMPT, 12)
+        assert exact.stats()["tiers"]["prefill:jit"] == 1
+
+
+def test_a_stream_yields_the_same_tokens_one_by_one(engine):
+    listed = engine.generate(PROMPT, 8)
+    assert list(engine.generate(PROMPT, 8, stream=True)) == listed
+    assert [engine.prefill(PROMPT), *(engine.decode() for _ in range(7))] == listed
+
+
+def test_a_stop_token_is_the_last_one_returned(engine):
+    tokens = engine.generate(PROMPT, 20)
+    cut = engine.generate(PROMPT, 20, stop=[tokens[4]])
+    assert cut == tokens[: tokens.index(tokens[4]) + 1]
+    assert engine.generate(PROMPT, 20) == tokens
+
+
+def test_a_closed_stream_frees_the_engine(engine):
+    stream = engine.generate(PROMPT, 20, stream=True)
+    first = next(stream)
+    with pytest.raises(HybridError, match="serving a request"):
+        engine.generate(PROMPT, 2)
+    stream.close()
+    assert engine.generate(PROMPT, 2)[0] == first
+
+
+def test_a_request_that_does_not_fit_is_refused_and_the_next_one_served(engine):
+    with pytest.raises(ContextOverflow, match="has 256"):
+        engine.generate(PROMPT, 300)
+    assert len(engine.generate(PROMPT, 256 - len(PROMPT) + 1)) == 256 - len(PROMPT) + 1
+    with pytest.raises(ContextOverflow):
+        engine.prefill([1] * 256)
+        engine.decode()
+    with pytest.raises(HybridError, match="vocabulary"):
+        engine.generate([199], 1)
+    with pytest.raises(HybridError, match="empty"):
+        engine.generate([], 1)
+    assert len(engine.generate(PROMPT, 3)) == 3
+
+
+def test_rows_past_the_position_are_never_read(engine):
+    tokens = engine.generate(PROMPT, 6)
+    engine._cache.storage_L2HSD.fill_(float("nan"))
+    engine._b.logits_V.fill_(float("nan"))
+    engine._b.control.fill_(100)
+    assert engine.generate(PROMPT, 6) == tokens
+
+
+def test_a_new_length_is_captured_in_the_background(engine):
+    long = PROMPT * 4
+    before = engine.generate(long, 3)
+    assert engine.wait_for_captures(10)
+    after = engine.generate(long, 3)
+    stats = engine.stats()
+    assert before == after
+    assert stats["captures"] >= 1
+    assert 96 in stats["prefill_graphs"]
+    assert engine.stats()["tiers"]["prefill:exact"] >= 1
+
+
+def test_a_failed_capture_is_noted_and_hurts_no_request(engine, monkeypatch):
+    def broken(key, scratch):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    tokens = engine.generate(PROMPT * 4, 3)
+    engine.wait_for_captures(10)
+    monkeypatch.setattr(engine, "_capture", broken)
+    other = PROMPT * 5
+    first = engine.generate(other, 3)
+    deadline = time.monotonic() + 10
+    while not engine.stats()["capture_failures"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stats = engine.stats()
+    assert stats["capture_failures"] == 1
+    assert "not permitted" in stats["failed"]["prefill:112"]
+    assert engine.generate(other, 3) == first
+    assert engine.generate(PROMPT * 4, 3) == tokens
+
+
+def test_eviction_keeps_the_largest_graph_and_the_tokens(llama, monkeypatch):
+    monkeypatch.setattr("hybrid.generator._MIN_AGE_S", 0.0)
+    with (
+        Engine.from_model(llama, max_context=256, prefill_lengths=(256,), max_graphs=4) as small,
+        Engine.from_model(llama, mode="jit", max_context=256) as jit,
+    ):
+        for round_ in range(3):
+            for length in range(10 + round_, 240, 16):
+                ids = [(5 * i + round_) % 190 + 1 for i in range(length)]
+                assert small.generate(ids, 2) == jit.generate(ids, 2)
+        small.wait_for_captures(10)
+        stats = small.stats()
+        assert stats["evictions"] > 0
+        assert 256 in stats["prefill_graphs"]
+
+
+def test_capture_all_makes_the_graphs_a_request_needs(llama):
+    with Engine.from_model(
+        llama, max_context=256, prefill_lengths=(), contexts=(), background=False
+    ) as ours:
+        ours.capture_all(40, 8)
+        assert ours.stats()["prefill_graphs"] == [48]
+        ours.generate([1] * 40, 8)
+        assert ours.stats()["tiers"] == {"prefill:exact": 1, "decode:exact": 7}
+
+
+def test_cancel_ends_the_request_of_a_stream(engine):
+    stream = engine.generate(PROMPT, 20, stream=True)
+    next(stream)
+    engine.cancel()
+    with pytest.raises(Cancelled):
+        list(stream)
+    assert len(engine.generate(PROMPT, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"hidden_act": "relu"}, "hidden_act"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope"),
+    ],
+)
+def test_an_unknown_feature_is_refused_by_name(changed, named):
+    from hybrid import spec_of
+
+    config = transformers.LlamaConfig(**{**LLAMA, **changed})
+    with pytest.raises(UnsupportedModel, match=named):
+        spec_of(config)
+
+
+def test_an_unknown_family_is_refused_by_name():
+    from hybrid import spec_of
+
+    with pytest.raises(UnsupportedModel, match="mamba"):
+        spec_of(transformers.MambaConfig())
+
+
+def test_an_unknown_builtin_name_lists_those_that_exist():
+    with pytest.raises(HybridError, match=r"llama-2-7b.*olmoe-1b-7b"):
+        build("llama-9")
+
+
+def test_philox_gives_the_published_words():
+    """Known answers of Random123: zero counter and key, and all ones in the counter's low words."""
+    assert philox(0, torch.tensor([0]), 0).item() == 0x6627E8D5
+    numbers = gumbel(3, 1, 4096, torch.device("cpu"))
+    assert abs(numbers.mean().item() - 0.5772) < 0.05
+    assert not torch.equal(numbers, gumbel(3, 2, 4096, torch.device("cpu")))
+
+
+def test_sampling_follows_the_softmax():
+    """Chi-square over 8 tokens and 4,000 draws; 24.3 is the 0.1 % point of 7 degrees."""
+    logits = torch.tensor([0.0, 1.0, -1.0, 0.5, 2.0, -0.5, 0.2, 1.5])
+    expected = torch.softmax(logits / 0.8, 0) * 4000
+    drawn = torch.tensor(
+        [int(draw(logits, Sampling(temperature=0.8, seed=11), step)) for step in range(4000)]
+    )
+    counts = torch.bincount(drawn, minlength=8).float()
+    assert float(((counts - expected) ** 2 / expected).sum()) < 24.3
+
+
+def test_top_k_and_top_p_keep_what_they_say():
+    logits = torch.tensor([3.0, 2.0, 1.0, 0.0])
+    k = {int(draw(logits, Sampling(1.0, top_k=2, seed=1), i)) for i in range(200)}
+    p = {int(draw(logits, Sampling(1.0, top_p=0.6, seed=1), i)) for i in range(200)}
+    assert k == {0, 1}
+    assert p == {0}
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}])
+def test_a_sampling_value_outside_its_range_is_refused(wrong):
+    with pytest.raises(HybridError):
+        Sampling(**wrong)
