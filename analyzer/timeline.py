@@ -154,11 +154,17 @@ class Stretches:
     def profile(self, start_ns: int, end_ns: int, columns: int = 400) -> pl.DataFrame:
         """Time of each account in each column of a window, and how much of it left the device idle.
 
+        Columns are of equal width; a window with few changes has a column from each to the next, which is
+        then of one account, and idle or busy as a whole.
+
         Returns:
             column, start_ns, end_ns, account, ns, exposed_ns; accounts without time are left out.
         """
         columns = max(1, min(columns, end_ns - start_ns))
         edges = np.linspace(start_ns, end_ns, columns + 1).astype(np.int64)
+        own = [_between(t, start_ns, end_ns) for t in (self.start, self.busy_start, self.busy_end)]
+        if sum(map(len, own)) <= 3 * columns:
+            edges = np.unique(np.concatenate((edges[[0, -1]], *own)))
         busy = Measure(self.busy_start, self.busy_end)
         parts: list[pl.DataFrame] = []
         for name, code in _ACCOUNT.items():
@@ -183,6 +189,11 @@ class Stretches:
                 )
             )
         return pl.concat(parts).sort("column", maintain_order=True) if parts else pl.DataFrame()
+
+
+def _between(time: Ints, start_ns: int, end_ns: int) -> Ints:
+    low, high = np.searchsorted(time, (start_ns, end_ns))
+    return time[low:high]
 
 
 def _overlap_up_to(start: Ints, end: Ints, busy: Measure, time: Ints) -> Ints:

@@ -5,8 +5,10 @@ from pathlib import Path
 import streamlit as st
 
 PAGES = Path(__file__).parent / "pages"
+# A file of ours: a named icon as page_icon would be fetched from the network.
+ICON = Path(__file__).parent / "static" / "icon.svg"
 
-st.set_page_config(page_title="Hostbound", page_icon=":material/speed:", layout="wide")
+st.set_page_config(page_title="Hostbound", page_icon=str(ICON), layout="wide")
 st.navigation(
     [
         st.Page(PAGES / "runs.py", title="Runs", icon=":material/list:", default=True),

@@ -80,7 +80,7 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
         .mark_tick(thickness=4, height=40, color=_ink(dark))
         .encode(x="hdbi:Q", tooltip=tip)
     )
-    return alt.layer(band, names, needle).properties(height=56)
+    return alt.layer(band, names, needle).properties(height=96)
 
 
 def hdbi_strip(rows: Rows, dark: bool = False) -> Chart:
@@ -117,6 +117,7 @@ def hdbi_strip(rows: Rows, dark: bool = False) -> Chart:
                 scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(
                     title="HDBI: below 0.4 host-bound, from 0.6 device-bound",
+                    values=[0, 0.2, 0.4, 0.6, 0.8, 1],
                     format=".1f",
                     grid=False,
                 ),
@@ -227,7 +228,7 @@ def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Cha
                 "part:N",
                 scale=alt.Scale(domain=["exposed", "hidden"], range=[1, theme.HIDDEN]),
                 legend=alt.Legend(
-                    title="while the device was idle, or not", orient="top", symbolType="square"
+                    title=None, orient="top", symbolType="square"
                 ),
             ),
             order=alt.Order("place:Q"),
@@ -401,7 +402,7 @@ def cdf(
     text = (
         alt.Chart(rule_rows)
         .mark_text(align="left", dx=6, dy=-4, baseline="bottom", color=_ink(dark))
-        .encode(x="value:Q", y=alt.value(275), text="text:N")
+        .encode(x="value:Q", y=alt.value(14), text="text:N")
     )
     return alt.layer(lines, rule, text).properties(height=280)
 
@@ -647,6 +648,7 @@ def timeline(
             domain=False,
             grid=False,
             labelLimit=LABEL,
+            labelOverlap=False,
             minExtent=LABEL,
         ),
     )
@@ -678,7 +680,7 @@ def timeline(
                 alt.Tooltip("note:N"),
             ],
         )
-        .properties(height=max(140, 44 * len(names)))
+        .properties(height=130 + 40 * len(names))
         .add_params(drag, click)
     )
 
@@ -722,9 +724,9 @@ def sweep_lines(
             legend=alt.Legend(title=None, orient="top", labelLimit=300),
         ),
     )
-    lines = base.mark_line(strokeWidth=2).encode(strokeDash=alt.StrokeDash("series:N", legend=None))
+    lines = base.mark_line(strokeWidth=2)
     points = base.mark_point(filled=True, size=80).encode(
-        shape=alt.Shape("series:N", legend=None),
+        shape=alt.Shape("series:N", sort=series),
         tooltip=[
             alt.Tooltip("run:N"),
             alt.Tooltip("series:N"),

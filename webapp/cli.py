@@ -69,12 +69,15 @@ def _options(host: str, port: int) -> dict[str, Any]:
 
 def _serve(options: dict[str, Any]) -> None:
     """Run Streamlit in this process, with what the pages import loaded before the first visitor."""
+    from streamlit.runtime.pages_manager import PagesManager
     from streamlit.web import bootstrap
 
     import webapp.charts
     import webapp.data  # noqa: F401
 
     flags = {name.replace(".", "_"): value for name, value in options.items()}
+    # Else the first visitor of a deep link gets that file of pages/ alone, without app.py around it.
+    PagesManager.uses_pages_directory = False
     bootstrap.load_config_options(flag_options=flags)
     bootstrap.run(str(APP), False, [], flags)
 

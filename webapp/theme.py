@@ -38,7 +38,7 @@ LIGHT = {
     "primaryColor": "#0A5C8F",
     "backgroundColor": "#FFFFFF",
     "secondaryBackgroundColor": "#F3F5F8",
-    "textColor": "#1B2330",
+    "textColor": "#080C14",
     "linkColor": "#0A5C8F",
     "grayTextColor": "#545D6B",
     "borderColor": "#D5DAE1",

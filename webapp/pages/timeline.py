@@ -108,10 +108,11 @@ def details(run_id: str, event: str, origin_ns: int) -> None:
             text = f"{format.duration(value)} ({format.exact(value)})"
         else:
             text = str(value)
-        rows.append((frame.words(key[:-3] if key.endswith("_ns") else key), text))
+        rows.append((frame.words(key[:-3]) if key.endswith("_ns") else key.replace("_", " "), text))
     frame.table(
         pl.DataFrame({"": [r[0] for r in rows], "value": [r[1] for r in rows]}),
         "Figures of the chosen event",
+        height="content",
     )
     if kind == "stream":
         row = st.container(horizontal=True)
