@@ -1,4 +1,5 @@
-"""The smallest Kineto trace that shows something, built in the test that needs it.
+"""The smallest Kineto trace that shows something, built in the test that needs it; and a reader of
+bytes that holds the two scanners against each other.
 
 Times are microseconds, as in the format; pass a `str` ("12.345") where the digits matter.
 """
@@ -7,8 +8,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from analyzer import kineto, native_scanner, trace_stream
+from analyzer.kineto import Trace
+from analyzer.rows import HAS_BYTES, HAS_CORRELATION, HAS_DUR, HAS_EXTERNAL, HAS_TS
 
 Time = int | float | str
 
@@ -113,3 +122,67 @@ def worked_example() -> TraceBuilder:
     trace.add_call("cudaLaunchKernel", 540, 20, 2).add_kernel("elementwise_x", 660, 40, 2)
     trace.add_call("cudaDeviceSynchronize", 650, 70)
     return trace
+
+
+_TEXTS = ("category", "name", "pid", "tid", "device", "stream", "shape", "config", "kernel")
+_FIELDS = HAS_TS | HAS_DUR | HAS_CORRELATION | HAS_EXTERNAL | HAS_BYTES
+
+
+def assert_same_trace(x: Trace, y: Trace) -> None:
+    """Two readings of one document agree in every row, by text, and in what they found."""
+    assert x.counts == y.counts
+    assert (x.events, x.json_bytes) == (y.events, y.json_bytes)
+    assert x.thread_names == y.thread_names
+    assert x.metadata == y.metadata
+    assert findings(x) == findings(y)
+    assert len(x.rows) == len(y.rows)
+    texts = [np.array([*t.strings, "<none>"], object) for t in (x, y)]
+    for column in x.rows.dtype.names:
+        a, b = x.rows[column], y.rows[column]
+        if column in _TEXTS:
+            a, b = _known(texts[0][a]), _known(texts[1][b])
+        elif column == "flags":
+            a, b = a & _FIELDS, b & _FIELDS
+        assert (a == b).all(), (column, a, b)
+
+
+def _known(texts: np.ndarray) -> np.ndarray:
+    """A bare word such as inf is unknown; whether its text is kept is each scanner's affair."""
+    words = re.compile(r"(?<![\w\".])-?(?:inf|nan|infinity|n/a)(?![\w\".])", re.IGNORECASE)
+    return np.array(
+        [re.sub(r"^null$", "<none>", words.sub("null", text)) for text in texts.tolist()], object
+    )
+
+
+def findings(trace: Trace) -> dict[str, int]:
+    return {f.code: f.count for f in trace.findings}
+
+
+def read_both(data: bytes, folder: Path, piece: int = 4 << 20) -> list[Trace]:
+    """Read bytes with either scanner, in pieces of a size; they must agree, in refusing too.
+
+    Raises:
+        TraceError: Both refuse it, with the same words.
+    """
+    path = folder / "t.json"
+    path.write_bytes(data)
+    outcomes: list[list[Trace] | kineto.TraceError] = []
+    library = native_scanner.library()
+    for lib in [library, None] if library else [None]:
+        with (
+            mock.patch.object(native_scanner, "library", lambda lib=lib: lib),
+            mock.patch.object(trace_stream, "PIECE_BYTES", piece),
+        ):
+            try:
+                outcomes.append(kineto.read(path, keep_python=True))
+            except kineto.TraceError as error:
+                outcomes.append(error)
+    first, last = outcomes[0], outcomes[-1]
+    if isinstance(first, kineto.TraceError) or isinstance(last, kineto.TraceError):
+        assert str(first) == str(last)
+        assert "\n" not in str(first)
+        raise first  # type: ignore[misc]
+    assert len(first) == len(last)
+    for x, y in zip(first, last, strict=True):
+        assert_same_trace(x, y)
+    return first

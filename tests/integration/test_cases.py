@@ -47,6 +47,7 @@ LEFT JOIN names cn ON cn.run_id = d.run_id AND cn.name_id = c.name_id
 LEFT JOIN ops o ON o.run_id = d.run_id AND o.op_id = d.op_id
 LEFT JOIN names opn ON opn.run_id = d.run_id AND opn.name_id = o.name_id
 """
+COLUMNS = "kind name device stream start dur bad trace call call_name op rank bytes"
 # What we do not keep: flow arrows are counted only; other fields of an event are not stored.
 NOT_COMPUTED = {
     "outcome",
@@ -76,7 +77,7 @@ def union_us(events: list[dict[str, Any]]) -> float:
 def answers(store: Path) -> dict[str, Any]:
     """Every key of the cases that we compute, from the store."""
     with duckdb.connect(str(store), read_only=True) as connection:
-        columns = ["kind", "name", "device", "stream", "start", "dur", "bad", "trace", "call", "call_name", "op", "rank", "bytes"]
+        columns = COLUMNS.split()
         rows = connection.execute(EVENTS).fetchall()
         counts = connection.execute(
             "SELECT ph, category, sum(events)::BIGINT FROM event_counts GROUP BY ALL"

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import HealthCheck, settings
 
 from analyzer import kineto, native_scanner
 from analyzer.attribution import Attributed, attribute
 from analyzer.ingest import ingest
 from tracebuilder import TraceBuilder
+
+# In CI the same examples each time; elsewhere new ones may find something.
+settings.register_profile(
+    "core",
+    deadline=None,
+    derandomize=os.environ.get("CI", "").lower() in ("1", "true"),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("core")
 
 Ask = Callable[[str], list[tuple]]
 

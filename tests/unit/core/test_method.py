@@ -92,7 +92,7 @@ def test_the_floor_is_the_same_clean_sample(steps) -> None:
 
 def test_framework_and_library_translation_differ_by_rounding_only(steps) -> None:
     """T_base is rounded half up here and not there: 0.5 ns for each library launch at most."""
-    a, launches, floor, expected = steps
+    _a, launches, _floor, expected = steps
     for i, want in enumerate(expected):
         here = launches.step == i
         base = launches.t_base[here]

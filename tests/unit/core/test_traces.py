@@ -15,7 +15,7 @@ import pytest
 from analyzer import graphs, kineto, native_scanner
 from analyzer.attribution import Attributed, attribute
 from analyzer.intervals import Nest, length, union
-from analyzer.kineto import Trace
+from tracebuilder import assert_same_trace
 
 # Names only, so that a machine without the traces still collects and says what it misses.
 TRACES = (
@@ -52,7 +52,6 @@ TRACES = (
     "h200/olmoe-generate-bs1-s512-m4-eager",
     "h200/olmoe-generate-bs1-s512-m4-grouped_mm",
 )
-PYTHON_COLUMNS = ("category", "name", "pid", "tid", "device", "stream", "shape", "config", "kernel")
 
 
 def ns(us: float) -> int:
@@ -71,7 +70,7 @@ def recorded(
     request: pytest.FixtureRequest, shared_dir: Path
 ) -> Iterator[tuple[Attributed, dict[str, Any]]]:
     (trace,) = kineto.read(shared_dir / "traces" / f"{request.param}.json.gz")
-    yield attribute(trace), facts_of(shared_dir, request.param)
+    return attribute(trace), facts_of(shared_dir, request.param)
 
 
 def gpu(a: Attributed) -> np.ndarray:
@@ -258,22 +257,6 @@ def test_a_capture_of_another_graph_lends_nothing(shared_dir: Path) -> None:
     assert "graph_without_capture" in {f.code for f in target.trace.findings}
 
 
-def same(x: Trace, y: Trace) -> None:
-    """Two readings of one document agree in every row, by text."""
-    assert x.counts == y.counts
-    assert (x.events, x.json_bytes) == (y.events, y.json_bytes)
-    assert x.thread_names == y.thread_names
-    assert x.metadata == y.metadata
-    assert [(f.code, f.count) for f in x.findings] == [(f.code, f.count) for f in y.findings]
-    assert len(x.rows) == len(y.rows)
-    texts = [np.array([*t.strings, "<none>"], object) for t in (x, y)]
-    for column in x.rows.dtype.names:
-        a, b = x.rows[column], y.rows[column]
-        if column in PYTHON_COLUMNS:
-            a, b = texts[0][a], texts[1][b]
-        assert (a == b).all(), column
-
-
 @pytest.mark.parametrize("name", TRACES)
 def test_both_scanners_give_equal_rows(
     shared_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -284,4 +267,4 @@ def test_both_scanners_give_equal_rows(
     native = kineto.read(path, keep_python=True)
     monkeypatch.setattr(native_scanner, "library", lambda: None)
     for x, y in zip(native, kineto.read(path, keep_python=True), strict=True):
-        same(x, y)
+        assert_same_trace(x, y)
