@@ -182,7 +182,7 @@ class Stretches:
                         "column": some,
                         "start_ns": edges[:-1][some],
                         "end_ns": edges[1:][some],
-                        "account": [name] * len(some),
+                        "account": pl.Series([name] * len(some), dtype=pl.String),
                         "ns": ns[some],
                         "exposed_ns": (ns - np.diff(bare))[some],
                     }

@@ -50,7 +50,6 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
             "from": [0.0, HOST_BOUND_BELOW, DEVICE_BOUND_FROM],
             "to": [HOST_BOUND_BELOW, DEVICE_BOUND_FROM, 1.0],
             "zone": ["host-bound", "balanced", "device-bound"],
-            "middle": [HOST_BOUND_BELOW / 2, 0.5, (1 + DEVICE_BOUND_FROM) / 2],
         }
     )
     colours = {
@@ -69,7 +68,9 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     band = base.mark_rect(height=22, opacity=0.35).encode(
         x=x, x2="to:Q", color=alt.Color("zone:N", scale=_scale(colours), legend=None)
     )
-    names = base.mark_text(color=_ink(dark), fontSize=13).encode(x="middle:Q", text="zone:N")
+    names = base.mark_text(color=_ink(dark), fontSize=13, align="left", dx=6).encode(
+        x="from:Q", text="zone:N"
+    )
     mark = pl.DataFrame({"hdbi": [value], "reading": [reading], "exact": [f"{value:.6f}"]})
     tip = [
         alt.Tooltip("exact:N", title="HDBI"),
@@ -228,7 +229,10 @@ def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Cha
                 "part:N",
                 scale=alt.Scale(domain=["exposed", "hidden"], range=[1, theme.HIDDEN]),
                 legend=alt.Legend(
-                    title=None, orient="top", symbolType="square"
+                    title=None,
+                    orient="top",
+                    symbolType="square",
+                    symbolFillColor=theme.ACCOUNTS["wait"],
                 ),
             ),
             order=alt.Order("place:Q"),

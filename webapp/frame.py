@@ -12,7 +12,7 @@ import polars as pl
 import streamlit as st
 
 from schemas.errors import HostboundError
-from webapp import address, data, format
+from webapp import address, data, format, theme
 
 FIRST_STEP = "make a recording with `collector record`, or take any PyTorch profiler trace, then:"
 
@@ -87,14 +87,18 @@ def is_dark() -> bool:
 
 
 def chart(
-    drawing: alt.TopLevelMixin,
+    drawing: Any,
     name: str,
     description: str,
     rows: pl.DataFrame | None = None,
     **options: Any,
 ) -> Any:
     """Show a chart with its description for screen readers, and offer it as PNG, SVG and CSV."""
-    result = st.altair_chart(drawing, alt=description, width="stretch", **options)
+    # The library's own grey is too pale to read on white.
+    ink = (theme.DARK if is_dark() else theme.LIGHT)["grayTextColor"]
+    coloured = drawing.configure_axis(labelColor=ink, titleColor=ink)
+    coloured = coloured.configure_legend(labelColor=ink, titleColor=ink)
+    result = st.altair_chart(coloured, alt=description, width="stretch", **options)
     downloads(name, rows, drawing)
     return result
 

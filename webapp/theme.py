@@ -14,8 +14,8 @@ ACCOUNTS = {
     "launch": "#009E73",
     "graph_launch": "#7BCFA9",
     "memory": "#CC79A7",
-    "wait": "#8C8C8C",
-    "other_call": "#A89F00",
+    "wait": "#666C75",
+    "other_call": "#7A4B1E",
 }
 DEVICE = "#7B61C9"
 DEVICE_COPY = "#B39DDB"

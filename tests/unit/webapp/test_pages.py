@@ -1,0 +1,226 @@
+"""What each page says, on samples and on stores that lack something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts
+
+EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
+PARAMS = {"compare": {"runs": f"{EAGER},{GRAPH}"}, "sql": {"run": "1"}}
+Show = Callable[..., object]
+
+
+def test_runs_page_lists_every_run_and_counts_them(samples_store, show):
+    app = show(samples_store, "runs")
+    (table,) = app.dataframe
+    assert len(table.value) == 5
+    assert "**5** of 5 runs" in texts(app)
+    assert charts(app) == 1
+
+
+def test_search_and_filters_come_from_the_address(samples_store, show):
+    app = show(samples_store, "runs", q="GRAPH")
+    assert app.dataframe[0].value["run"].to_list() == [GRAPH]
+    app = show(samples_store, "runs", mode="eager", batch_size="8")
+    assert "**1** of 5 runs" in texts(app)
+    app = show(samples_store, "runs", q="nothing like it")
+    assert "take a filter away" in texts(app)
+
+
+def test_a_search_typed_goes_into_the_address(samples_store, show):
+    app = show(samples_store, "runs")
+    app.text_input[0].set_value("compile").run()
+    assert app.query_params["q"] in ("compile", ["compile"])
+    assert "**1** of 5 runs" in texts(app)
+
+
+def test_two_runs_chosen_open_the_comparison(samples_store, show):
+    app = show(samples_store, "runs")
+    by_name = next(w for w in app.multiselect if w.label == "Open or compare")
+    assert next(b for b in app.button if b.label == "Compare").disabled
+    by_name.set_value(by_name.options[:0] or _ids(samples_store)[:2]).run()
+    assert not next(b for b in app.button if b.label == "Compare").disabled
+
+
+def _ids(store: Path) -> list[str]:
+    with duckdb.connect(str(store), read_only=True) as connection:
+        return [row[0] for row in connection.execute("SELECT run_id FROM runs").fetchall()]
+
+
+def test_run_page_says_how_host_bound_and_what_to_try(samples_store, show):
+    app = show(samples_store, "run", run=EAGER)
+    said = texts(app)
+    assert "Host\\-bound" in said
+    assert "software stack dominates" in said
+    assert {metric.label: metric.value for metric in app.metric}["HDBI"] == "0.173"
+    assert charts(app) == 4
+    assert "not measured" in said  # the floor is an estimate, in plain sight
+
+
+def test_a_device_bound_run_gets_other_advice(samples_store, show):
+    assert "Device work dominates" in texts(show(samples_store, "run", run=GRAPH))
+
+
+def test_a_run_that_is_not_there_is_named_and_the_newest_shown(samples_store, show):
+    app = show(samples_store, "run", run="nobody")
+    assert "has no run nobody" in app.warning[0].value
+
+
+def test_timeline_draws_lanes_and_takes_its_window_from_the_address(samples_store, show):
+    whole = show(samples_store, "timeline", run=EAGER)
+    assert charts(whole) == 1
+    part = show(samples_store, "timeline", run=EAGER, **{"from": "12000000", "to": "13500000"})
+    assert "1.50 ms of" in texts(part)
+    next(b for b in part.button if b.label == "Zoom in").click().run()
+    assert "750 us of" in texts(part)
+    next(b for b in part.button if b.label == "Whole trace").click().run()
+    assert "from" not in part.query_params
+
+
+@pytest.mark.parametrize("junk", ["x", "-5", "99999999999999", ""])
+def test_a_window_that_makes_no_sense_shows_something_all_the_same(samples_store, show, junk):
+    assert charts(show(samples_store, "timeline", run=EAGER, **{"from": junk, "to": junk})) == 1
+
+
+def test_an_event_of_the_address_is_told_with_its_launch_and_op(samples_store, show):
+    app = show(samples_store, "timeline", run=EAGER, event="stream:3")
+    assert "vectorized_gather_kernel" in app.code[0].value
+    facts = dict(app.dataframe[-1].value.itertuples(index=False))
+    assert facts["call"] == "cudaLaunchKernel"
+    assert facts["op"] == "aten::gather"
+
+
+@pytest.mark.parametrize("event", ["call:3", "op:3", "stream:999999", "nonsense", "op:"])
+def test_any_event_in_the_address_is_told_or_refused_in_one_line(samples_store, show, event):
+    show(samples_store, "timeline", run=EAGER, event=event)
+
+
+def test_kernels_page_searches_and_goes_down_to_every_launch(samples_store, show):
+    app = show(samples_store, "kernels", run=EAGER, q="addmm")
+    assert "**4** kernels" in texts(app)
+    app = show(samples_store, "kernels", run=EAGER, kernel="5")
+    assert {m.label: m.value for m in app.metric}["times"] == "36"
+    assert charts(app) == 5
+
+
+def test_compare_says_what_changed_and_names_the_unknown_host(samples_store, show):
+    app = show(samples_store, "compare", runs=f"{EAGER},{GRAPH}")
+    assert "times faster" in texts(app)
+    assert "host" in app.warning[0].value
+    assert charts(app) == 2
+    asked = app.query_params["runs"]
+    assert len("".join(asked).split(",")) == 2
+
+
+def test_compare_with_one_run_asks_for_another(samples_store, show):
+    assert "Choose two runs or more" in texts(show(samples_store, "compare", runs=EAGER))
+
+
+def test_sweep_marks_where_the_bound_is_crossed(samples_store, show):
+    app = show(samples_store, "sweep")
+    assert "stops being host-bound between batch 2 and 8" in texts(app)
+    assert charts(app) == 2
+
+
+@pytest.mark.parametrize("quantity", ["orchestration_ns", "ttft_ns", "launches"])
+@pytest.mark.parametrize("along", ["mode", "model", "host"])
+def test_sweep_takes_any_pair_of_the_address(samples_store, show, quantity, along):
+    show(samples_store, "sweep", quantity=quantity, along=along)
+
+
+def test_sql_answers_and_draws(samples_store, show):
+    app = show(samples_store, "sql", sql="SELECT name, hdbi FROM run_totals", run="1")
+    assert len(app.dataframe[0].value) == 5
+    assert charts(app) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DROP TABLE runs", "SELECT * FROM read_csv('/etc/passwd')", "SELEC", "SELECT 1; SELECT 2", ""],
+)
+def test_sql_that_is_not_one_reading_statement_is_refused_in_one_line(samples_store, show, sql):
+    app = show(samples_store, "sql", sql=sql or " ", run="1")
+    assert len(app.error) == 1
+    assert "Traceback" not in app.error[0].value
+
+
+# -- stores that lack something
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_empty_place_explains_the_first_step(tmp_path, show, page):
+    app = show(tmp_path / "none.duckdb", page)
+    assert "no run in this store yet" in texts(app)
+    assert "analyzer ingest" in app.code[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_run_without_gpu_is_shown_for_what_it_is(store_of, show, page):
+    app = show(store_of(cpu=CPU_EVENTS), page, **PARAMS.get(page, {}))
+    assert not app.error
+    if page == "run":
+        assert "no kernel" in texts(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_run_without_floor_has_unknown_hdbi_and_no_error(store_of, show, page):
+    store = store_of(one=GPU_EVENTS, two=GPU_EVENTS[:-2])
+    params = {"runs": "one,two"} if page == "compare" else PARAMS.get(page, {})
+    app = show(store, page, **params)
+    assert not app.error
+    if page == "run":
+        assert {m.label: m.value for m in app.metric}["HDBI"] == "-"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_broken_store_is_one_clear_message(tmp_path, show, page):
+    store = tmp_path / "broken.duckdb"
+    store.write_bytes(b"this is no database" * 1000)
+    app = show(store, page)
+    assert len(app.error) == 1
+    assert "cannot be opened as a store" in app.error[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_newer_store_asks_for_an_upgrade(store_of, show, page):
+    store = store_of(cpu=CPU_EVENTS)
+    with duckdb.connect(str(store)) as connection:
+        connection.execute("UPDATE store_info SET schema_version = 99")
+    app = show(store, page)
+    assert len(app.error) == 1
+    assert "upgrade hostbound" in app.error[0].value
+
+
+def test_a_locked_store_is_said_to_be_in_use(store_of, show, monkeypatch):
+    store = store_of(cpu=CPU_EVENTS)
+    monkeypatch.setattr("webapp.data.PATIENCE_S", 0.3)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"import duckdb; c = duckdb.connect({str(store)!r}); print('held', flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        for page in ("runs", "run", "timeline", "sweep"):
+            app = show(store, page)
+            assert len(app.error) == 1
+            assert "in use" in app.error[0].value
+    finally:
+        holder.communicate(b"\n")
+
+
+def test_names_of_kernels_are_text_never_markup(store_of, show):
+    store = store_of(hostile=GPU_EVENTS)
+    for page, params in (("kernels", {"kernel": "0"}), ("timeline", {"event": "stream:0"})):
+        app = show(store, page, **params)
+        assert any("<script>" in block.value for block in app.code)
+        for element in app.markdown:
+            assert "<script>" not in element.value.replace("\\<", "")
+            assert not element.allow_html
