@@ -1,7 +1,7 @@
-"""Records the reference workloads on a GPU host, and what recording them costs beside a bare profiler.
+"""Records the reference workloads on a GPU host; what that costs, beside a bare profiler.
 
-Each workload is one `collector record` in a process of its own; its run directory stays under --out. The
-peer is `torch.profiler` around the same steps, nothing else. Results go to
+Each workload is one `collector record` in a process of its own; its run directory stays under
+--out. The peer is `torch.profiler` around the same steps, nothing else. Results go to
 `benchmarks/results/collector-<device>-<date>.json` and, as a table, to stdout.
 
 Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 540]
@@ -43,7 +43,8 @@ with torch.inference_mode():
     for _ in range(5):
         trace_pass.run_request(workload, 5, annotate=False)
     bare = [w for _ in range(10) for w in trace_pass.run_request(workload, 5, annotate=False)]
-    with torch.profiler.profile(activities=trace_pass.activities(sys.argv[1]), record_shapes=True) as p:
+    kinds = trace_pass.activities(sys.argv[1])
+    with torch.profiler.profile(activities=kinds, record_shapes=True) as p:
         walls = trace_pass.run_request(workload, 5, annotate=False)
     path = os.path.join(tempfile.mkdtemp(), "trace.json")
     p.export_chrome_trace(path)

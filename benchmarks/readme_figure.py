@@ -1,4 +1,4 @@
-"""Draws README's figure from the bundled runs: where a step's time goes, eager, compiled and as a graph.
+"""Draws README's figure from the bundled runs: where a step's time goes, eager, compiled, as a graph.
 
 Usage: python benchmarks/readme_figure.py [OUT.png]
 """
@@ -38,7 +38,7 @@ COLOURS = {
 
 
 def step_rows() -> list[dict[str, object]]:
-    """Mean step of each run: milliseconds by account, and the device time after the host was done."""
+    """Mean step of each run: ms by account, and the device time after the host was done."""
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "samples.duckdb"
