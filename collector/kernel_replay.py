@@ -1,7 +1,9 @@
 """Kernel replay: each distinct op call alone, many times, and the empty kernel among them.
 
-One process, one Kineto profile, samples interleaved in random order and synchronised one by one, so that
-replays and launch floor see the same host, clocks and profiler. Source: TaxBreak (arXiv:2603.12465); the
+One process, one Kineto profile, blocks of samples in random order, each sample synchronised, so that
+replays and launch floor see the same host, clocks and profiler. A block is one call that is not sampled,
+then BLOCK samples: among thousands of others a single call finds its code cold, and a rare kernel, the
+empty one first of all, would look dearer than a frequent one. Source: TaxBreak (arXiv:2603.12465); the
 interleaving is ours. Times are integer nanoseconds.
 """
 
@@ -23,9 +25,11 @@ from collector.op_calls import CannotReplay, OpCall
 
 _PREFIX = "hostbound.sample."
 WARMUP = 3
-FEWEST_SAMPLES = 5
-# A synchronised sample costs about this under the profiler, its share of the trace's reading included.
-_SECONDS_A_SAMPLE = 250e-6
+BLOCK = 5
+FEWEST_SAMPLES = BLOCK
+# A synchronised sample costs about this under the profiler, with its share of the unsampled calls
+# and of reading the trace.
+_SECONDS_A_SAMPLE = 300e-6
 
 
 @dataclass
@@ -57,7 +61,7 @@ def replay(
 
     Args:
         samples: Samples of each call; fewer if `budget_s` would not hold them.
-        tick: Called with samples done and in all.
+        tick: Called with blocks done and in all.
 
     Raises:
         CollectorError: The device has no CUDA, so nothing can be launched.
@@ -71,9 +75,7 @@ def replay(
         ready = [m for m in made if isinstance(m, _Made)]
         null = null_kernel.load()
         count = _affordable(samples, len(ready) + len(null.launchers), budget_s)
-        order = [(i, None) for i in range(len(ready))] * count
-        order += [(-1, api) for api in null.launchers] * max(count, samples)
-        random.Random(0).shuffle(order)
+        order = _order(len(ready), count, list(null.launchers), max(count, samples))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "replay.json"
             _profile(ready, null, order, path, tick)
@@ -82,8 +84,9 @@ def replay(
     found = ops + [_without(call) for call, m in zip(calls, made, strict=True) if m is None]
     definition = (
         "each distinct op call alone, through the dispatcher, inference mode; "
-        f"{WARMUP} warm-ups, {count} samples, synchronised one by one, in random order among all "
-        "others and the empty kernel, under one profile"
+        f"{WARMUP} warm-ups, {count} samples, synchronised one by one, in blocks of one unsampled call "
+        f"and {BLOCK} samples, blocks in random order among all others' and the empty kernel's, under "
+        "one profile"
     )
     return {"definition": definition, "ops": found}, _floors(floors, costs, null.missing)
 
@@ -91,6 +94,21 @@ def replay(
 def floor(device: str, samples: int) -> dict[str, Any]:
     """The launch floors alone: what null_kernel.json holds."""
     return replay([], device, samples, None)[1]
+
+
+def _order(
+    calls: int, samples: int, apis: list[str], floor_samples: int
+) -> list[tuple[int, str | None, int]]:
+    """Blocks (call, launch API, samples in it) in random order; call is -1 for the empty kernel."""
+    blocks: list[tuple[int, str | None, int]] = []
+    for wanted, things in (
+        (samples, [(index, None) for index in range(calls)]),
+        (floor_samples, [(-1, api) for api in apis]),
+    ):
+        sizes = [BLOCK] * (wanted // BLOCK) + ([wanted % BLOCK] if wanted % BLOCK else [])
+        blocks += [(*thing, size) for thing in things for size in sizes]
+    random.Random(0).shuffle(blocks)
+    return blocks
 
 
 def _affordable(samples: int, kinds: int, budget_s: float | None) -> int:
@@ -131,7 +149,7 @@ def _make(call: OpCall, device: str) -> _Made | None:
 def _profile(
     ready: list[_Made],
     null: null_kernel.NullKernel,
-    order: list[tuple[int, str | None]],
+    order: list[tuple[int, str | None, int]],
     path: Path,
     tick: Callable[[int, int], None],
 ) -> None:
@@ -143,13 +161,16 @@ def _profile(
             launch()
     synchronise()
     with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
-        for number, (index, api) in enumerate(order):
+        for number, (index, api, size) in enumerate(order):
             label = f"{_PREFIX}{index}" if api is None else f"{_PREFIX}{api}"
             run = ready[index].run if api is None else null.launchers[api]
-            with mark(label):
-                run()
-                synchronise()
-            if number % 1000 == 0:
+            run()
+            synchronise()
+            for _ in range(size):
+                with mark(label):
+                    run()
+                    synchronise()
+            if number % 200 == 0:
                 tick(number, len(order))
     tick(len(order), len(order))
     profile.export_chrome_trace(str(path))

@@ -23,7 +23,7 @@ from collector.errors import CollectorError
 NAME = "hostbound_null_kernel"
 DEFINITIONS = {
     "api_start_to_kernel_start": "launch call start to kernel start of an empty kernel (one block of one "
-    "thread), synchronised after each launch, under the profiler, interleaved with the kernel replays",
+    "thread), synchronised after each launch, under the profiler, in blocks among the kernel replays",
     "api_end_to_kernel_start": "launch call end to kernel start of the same samples",
     "unsynchronised_host_cost": "host time of one launch call in a row of them, without the profiler",
 }

@@ -37,6 +37,9 @@ _DTYPES = {
 }
 _SCHEMA_NAME = re.compile(r"(?P<space>\w+)::(?P<name>\w+)(?:\.(?P<overload>\w+))?\(")
 _BARE = re.compile(r"(?<=[\[,:\s])(-?)(inf|nan)(?=[\],}\s])", re.IGNORECASE)
+# Vectorised kernels need data aligned to this many bytes.
+ALIGNMENT = 16
+MOST_VARIANTS = 4
 TEXTS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 
 
@@ -84,7 +87,7 @@ class OpCall:
                 inputs["values"], inputs["shapes"], inputs["types"], inputs["strides"], strict=True
             )
         ]
-        _fix_offsets(match["name"], values)
+        _fix_values(match["name"], values)
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for argument, value in zip(schema.arguments, values, strict=False):
@@ -98,7 +101,11 @@ class OpCall:
 def from_run(
     traces: list[list[dict[str, Any]]], execution_trace: list[dict[str, Any]]
 ) -> list[OpCall]:
-    """Distinct op calls of parsed trace events, each tied to its execution-trace node."""
+    """Distinct op calls of parsed trace events, each tied to its execution-trace node.
+
+    Calls that differ only in how their tensors are aligned are distinct: elementwise kernels come in a
+    vectorised form for aligned data and another for the rest.
+    """
     exact: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for node in execution_trace:
@@ -120,15 +127,20 @@ def from_run(
             if _fits(_load(dims), node["inputs"]["shapes"])
         ]
         fitting = [node for node in fitting if _same_types(_load(types), node)]
-        best = max(fitting, key=lambda node: _agreement(node, concrete), default=None)
-        reason = None
-        if best is None:
+        if not fitting:
             reason = (
                 "the trace has no shapes for it"
                 if not dims
                 else "the execution trace has no op of this name, shape and dtype"
             )
-        calls.append(OpCall(key, count, best, reason))
+            calls.append(OpCall(key, count, None, reason))
+            continue
+        most = max(_agreement(node, concrete) for node in fitting)
+        variants: dict[tuple[int, ...], dict[str, Any]] = {}
+        for node in fitting:
+            if _agreement(node, concrete) == most:
+                variants.setdefault(_alignments(node), node)
+        calls += [OpCall(key, count, node) for node in [*variants.values()][:MOST_VARIANTS]]
     return calls
 
 
@@ -250,6 +262,22 @@ def _same_types(types: Any, node: dict[str, Any]) -> bool:
     )
 
 
+def _alignments(node: dict[str, Any]) -> tuple[int, ...]:
+    """Bytes by which each tensor's data begins after an aligned address."""
+    inputs = node["inputs"]
+    return tuple(
+        _offset(value) if kind.startswith("Tensor(") else 0
+        for value, kind in zip(inputs["values"], inputs["types"], strict=True)
+    )
+
+
+def _offset(value: Any) -> int:
+    """Of a tensor's [id, storage, offset, elements, bytes an element, device]."""
+    if not isinstance(value, list) or len(value) < 5:
+        return 0
+    return int(value[2]) * int(value[4]) % ALIGNMENT
+
+
 def _agreement(node: dict[str, Any], concrete: str) -> int:
     """How many scalars of the Kineto text the node has too."""
     texts = _load(concrete)
@@ -267,7 +295,11 @@ def _argument(value: Any, shape: Any, kind: str, strides: Any, device: str) -> A
     if kind.startswith("Tensor("):
         where = value[5] if isinstance(value, list) and len(value) > 5 else device
         return _tensor(
-            shape, kind[7:-1], strides, device if str(where).startswith("cuda") else "cpu"
+            shape,
+            kind[7:-1],
+            strides,
+            device if str(where).startswith("cuda") else "cpu",
+            _offset(value),
         )
     if kind.startswith("GenericList["):
         inner = _split(kind[len("GenericList[") : -1])
@@ -298,22 +330,28 @@ def _split(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
-def _tensor(shape: list[int], kind: str, strides: list[int], device: str) -> torch.Tensor:
+def _tensor(
+    shape: list[int], kind: str, strides: list[int], device: str, offset_bytes: int = 0
+) -> torch.Tensor:
     dtype = _DTYPES.get(kind)
     if dtype is None:
         raise CannotReplay(f"tensors of {kind} cannot be made again")
     size = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
+    lead = offset_bytes // dtype.itemsize
     if dtype.is_floating_point:
-        flat = torch.empty(max(size, 0), dtype=dtype, device=device)
+        flat = torch.empty(lead + size, dtype=dtype, device=device)
         flat.fill_(0.5) if dtype.itemsize == 1 else flat.normal_(0, 0.02)
     else:
         # Zero is a valid index of everything, and a mask of ones selects everything.
-        flat = torch.full((max(size, 0),), int(dtype is torch.bool), dtype=dtype, device=device)
-    return flat.as_strided(shape, strides)
+        flat = torch.full((lead + size,), int(dtype is torch.bool), dtype=dtype, device=device)
+    return flat.as_strided(shape, strides, lead)
 
 
-def _fix_offsets(name: str, values: list[Any]) -> None:
-    """Offsets of a grouped product rise to the number of rows, evenly: zero would leave it no work."""
+def _fix_values(name: str, values: list[Any]) -> None:
+    """Values without which an op has no work: offsets of a grouped product rise evenly to the number of
+    rows; one element of `nonzero`'s input is not zero."""
+    if name == "nonzero" and isinstance(values[0], torch.Tensor) and values[0].numel():
+        values[0].fill_(1) if values[0].dim() == 0 else values[0][-1:].fill_(1)
     if "grouped_mm" not in name:
         return
     for value in values:
