@@ -217,6 +217,7 @@ class PureScanner:
             return None
         ts, dur, correlation, external, size = numbers
         kernel = bytes(args.kernel)
+        kernel.decode()
         if b"\\" in kernel and kernel[:1] == b'"':
             raise _Odd
         return (
