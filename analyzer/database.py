@@ -104,6 +104,10 @@ def open_for_reading(
     try:
         _check_version(connection, path, migrate=False)
         yield connection
+    except duckdb.IOException as error:
+        raise AnalyzerError(
+            f"{path} is damaged: {_first_line(error)} Restore it from a copy."
+        ) from error
     finally:
         connection.close()
 

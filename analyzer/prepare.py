@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from importlib import metadata
+from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -157,7 +158,10 @@ def _floor(source: Source, spans: list[Launches]) -> tuple[Floor, list[dict[str,
     for file in source.files:
         if file.role != "floor":
             continue
-        for entry in read_json(file.path).get("floors", []):
+        entries: Any = read_json(file.path).get("floors", [])
+        if not isinstance(entries, list):
+            raise AnalyzerError(f"{file.path} has no list of floors; measure it again.")
+        for entry in cast("list[Any]", entries):
             try:
                 samples = np.array([int(v) for v in entry["samples_ns"]], np.int64)
                 api, definition = str(entry["launch_api"]), str(entry["definition"])
@@ -748,26 +752,29 @@ class _Builder:
         for file in self.source.files:
             if file.role != "latency":
                 continue
-            value = read_json(file.path)
-            rows: list[dict[str, Any]] = []
-            for i, request in enumerate(value.get("requests", [])):
-                itl: list[Any] = request.get("itl_ns") or []
-                gaps = [int(v) for v in itl]
-                rows.append(
-                    {
-                        "request": i,
-                        "ttft_ns": request.get("ttft_ns"),
-                        "tpot_ns": round(sum(gaps) / len(gaps)) if gaps else None,
-                        "total_ns": request.get("total_ns"),
-                        "itl_ns": gaps,
-                    }
-                )
-            self._append_rows("latency", rows)
-            steps: dict[str, list[Any]] = value.get("steps") or {}
-            self._append_rows(
-                "step_latency",
-                [{"phase": p, "wall_ns": [int(v) for v in s]} for p, s in steps.items() if s],
+            with _as_written(file.path):
+                self._add_latency(read_json(file.path))
+
+    def _add_latency(self, value: dict[str, Any]) -> None:
+        rows: list[dict[str, Any]] = []
+        for i, request in enumerate(value.get("requests", [])):
+            itl: list[Any] = request.get("itl_ns") or []
+            gaps = [int(v) for v in itl]
+            rows.append(
+                {
+                    "request": i,
+                    "ttft_ns": request.get("ttft_ns"),
+                    "tpot_ns": round(sum(gaps) / len(gaps)) if gaps else None,
+                    "total_ns": request.get("total_ns"),
+                    "itl_ns": gaps,
+                }
             )
+        self._append_rows("latency", rows)
+        steps: dict[str, list[Any]] = value.get("steps") or {}
+        self._append_rows(
+            "step_latency",
+            [{"phase": p, "wall_ns": [int(v) for v in s]} for p, s in steps.items() if s],
+        )
 
     def _append(self, table: str, trace_id: int, columns: dict[str, Any]) -> None:
         arrays: dict[str, Column] = {
@@ -855,40 +862,52 @@ def _shape(text: str) -> tuple[str | None, str | None, str | None, str | None]:
     return dims, types, strides, concrete
 
 
+@contextmanager
+def _as_written(path: Path) -> Generator[None, None, None]:
+    """What is not of the form that the collector writes is the file's fault, not ours."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise AnalyzerError(
+            f"{path} is not as the collector writes it ({error}); record the run again."
+        ) from error
+
+
 def _replays(source: Source) -> list[match.Replayed] | None:
     found: list[match.Replayed] | None = None
     for file in source.files:
         if file.role != "replay":
             continue
         found = found or []
-        for op in read_json(file.path).get("ops", []):
-            head: dict[str, Any] = {
-                "op": op.get("op"),
-                "dims": op.get("input_dims"),
-                "types": op.get("input_types"),
-                "strides": op.get("input_strides"),
-                "concrete": op.get("concrete_inputs"),
-                "reason": op.get("reason"),
-            }
-            kernels: list[dict[str, Any]] = op.get("kernels") or [{}]
-            for kernel in kernels:
-                name = kernel.get("name")
-                found.append(
-                    match.Replayed(
-                        **head,
-                        name=name,
-                        clean_name=classify.clean_name(name) if name else None,
-                        position=kernel.get("position", 0),
-                        grid=_list_text(kernel.get("grid")),
-                        block=_list_text(kernel.get("block")),
-                        shared_memory=kernel.get("shared_memory"),
-                        launch_api=kernel.get("launch_api"),
-                        occurrences=kernel.get("count", 0),
-                        dispatch_ns=kernel.get("dispatch_ns", []),
-                        launch_ns=kernel.get("launch_ns", []),
-                        exec_ns=kernel.get("exec_ns", []),
+        with _as_written(file.path):
+            for op in read_json(file.path).get("ops", []):
+                head: dict[str, Any] = {
+                    "op": op.get("op"),
+                    "dims": op.get("input_dims"),
+                    "types": op.get("input_types"),
+                    "strides": op.get("input_strides"),
+                    "concrete": op.get("concrete_inputs"),
+                    "reason": op.get("reason"),
+                }
+                kernels: list[dict[str, Any]] = op.get("kernels") or [{}]
+                for kernel in kernels:
+                    name = kernel.get("name")
+                    found.append(
+                        match.Replayed(
+                            **head,
+                            name=name,
+                            clean_name=classify.clean_name(name) if name else None,
+                            position=kernel.get("position", 0),
+                            grid=_list_text(kernel.get("grid")),
+                            block=_list_text(kernel.get("block")),
+                            shared_memory=kernel.get("shared_memory"),
+                            launch_api=kernel.get("launch_api"),
+                            occurrences=kernel.get("count", 0),
+                            dispatch_ns=[int(v) for v in kernel.get("dispatch_ns", [])],
+                            launch_ns=[int(v) for v in kernel.get("launch_ns", [])],
+                            exec_ns=[int(v) for v in kernel.get("exec_ns", [])],
+                        )
                     )
-                )
     return found
 
 
