@@ -458,7 +458,17 @@ class Engine:
         self._cache = KVCache(self.spec, self.max_context, dtype, self.device)
         self._b = Buffers(self.spec, self.max_context, dtype, self.device, self._cuda)
         self._capture_lock = threading.Lock()
+        self._settle()
         self._scratch: tuple[Buffers, KVCache] | None = None
+
+    def _settle(self) -> None:
+        """Wait for the fills that allocation queued on this thread's current stream.
+
+        The engine's own streams do not wait for that one: a step that overtook the fill of its
+        control block would read old memory as token ids.
+        """
+        if self._cuda:
+            torch.cuda.current_stream(self.device).synchronize()
 
     def _ladder(self) -> tuple[int, ...]:
         chosen = self.options.prefill_lengths
@@ -554,6 +564,7 @@ class Engine:
                     KVCache(self.spec, rows, dtype, self.device, layers=1),
                 )
                 self._scratch[0].control[slot.LENGTH] = 8
+                self._settle()
             b, cache = self._scratch
         else:
             b, cache = self._b, self._cache
@@ -595,6 +606,18 @@ class Engine:
         self._drain()
         with torch.no_grad():
             self._capture_now(keys)
+
+    def request_capture(self, prompt_len: int) -> None:
+        """Ask the Graph Generator for a prefill length, in the background; returns at once."""
+        if self._generator is not None:
+            key = ("prefill", min(bucket(prompt_len), self.max_context))
+            for _ in range(self.options.sightings):
+                self._generator.missed(key)
+
+    @property
+    def capturing(self) -> bool:
+        """Whether the Graph Generator is at work on a capture now."""
+        return self._generator is not None and self._generator.capturing
 
     def _start_generator(self) -> None:
         ladder, contexts = self._ladder(), self._contexts()

@@ -246,7 +246,9 @@ class Kernels:
             ADD=add,
             LAYER=norm.bias_K is not None,
             BLOCK=triton.next_power_of_2(width),
+            PDL=self.pdl,
             num_warps=8 if width > 2048 else 4,
+            **self._launch,
         )
 
     def linear_rows(self, a_TK: Tensor, linear: Linear, out_TN: Tensor) -> None:
@@ -303,7 +305,8 @@ class Kernels:
                 WIDTH=spec.qkv_width,
                 BLOCK=triton.next_power_of_2(width),
             )
-        _rotate_rows[(rows, heads)](
+        block = 8 if spec.kv_heads % 8 == 0 and spec.heads % 8 == 0 else 1
+        _rotate_rows[(rows, heads // block)](
             b.qkv_TN,
             k_HSD,
             v_HSD,
@@ -319,7 +322,10 @@ class Kernels:
             DIM_P=triton.next_power_of_2(spec.head_dim),
             ROPE=weights.cos_PH is not None,
             HEAD_NORM=spec.qk_norm == "head",
-            num_warps=1,
+            BLOCK=block,
+            PDL=self.pdl,
+            num_warps=4 if block == 8 else 1,
+            **self._launch,
         )
 
     def attend_rows(self, b: Buffers, spec: Spec, rows: int) -> Tensor:
@@ -338,7 +344,7 @@ class Kernels:
         rows, inner = out_TF.shape
         block = min(1024, triton.next_power_of_2(inner))
         _activate_rows[(rows, triton.cdiv(inner, block))](
-            up_TF, out_TF, inner, GELU=kind == "gelu", BLOCK=block
+            up_TF, out_TF, inner, GELU=kind == "gelu", BLOCK=block, PDL=self.pdl, **self._launch
         )
 
     def moe_rows(self, b: Buffers, experts: Experts, spec: Spec, rows: int) -> None:
@@ -908,12 +914,14 @@ def _sample(
 @triton.jit
 def _norm_rows(
     x, delta, weight, bias, out, width, eps,
-    ADD: tl.constexpr, LAYER: tl.constexpr, BLOCK: tl.constexpr,
+    ADD: tl.constexpr, LAYER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     k = tl.arange(0, BLOCK)
     ok = k < width
     at = row * width + k
+    if PDL:
+        gdc_wait()
     v = tl.load(x + at, mask=ok, other=0.0)
     if ADD:
         v += tl.load(delta + at, mask=ok, other=0.0).to(tl.float32)
@@ -979,42 +987,60 @@ def _full_norm_rows(
 def _rotate_rows(
     qkv, k_cache, v_cache, cos, sin, q_norm, k_norm, slots, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_P: tl.constexpr,
-    ROPE: tl.constexpr, HEAD_NORM: tl.constexpr,
+    ROPE: tl.constexpr, HEAD_NORM: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    # BLOCK divides both head counts, so a program holds heads of one kind only.
     row = tl.program_id(0)
-    head = tl.program_id(1)
-    d = tl.arange(0, DIM_P)
-    ok = d < DIM
-    base = qkv + row * (HEADS + 2 * KV_HEADS) * DIM + head * DIM
-    if head < HEADS + KV_HEADS:
-        rstd = 1.0
-        norm_w = q_norm
+    first_head = tl.program_id(1) * BLOCK
+    head = first_head + tl.arange(0, BLOCK)[:, None]
+    d = tl.arange(0, DIM_P)[None, :]
+    ok = (d < DIM) & (head >= 0)
+    base = qkv + row * (HEADS + 2 * KV_HEADS) * DIM
+    at = base + head * DIM
+    if PDL:
+        gdc_wait()
+    x = tl.load(at + d, mask=ok, other=0.0)
+    if first_head < HEADS + KV_HEADS:
+        v = x.to(tl.float32)
+        half: tl.constexpr = DIM // 2
+        first = d < half
+        other = tl.where(first, d + half, d - half)
+        w = q_norm
+        rstd = tl.zeros([BLOCK, 1], tl.float32) + 1.0
         if HEAD_NORM:
-            rstd = _rstd(base, DIM, DIM_P, eps)
-            if head >= HEADS:
-                norm_w = k_norm
-        x = _rotated(
-            base, d, ok, cos + row * (DIM // 2), sin + row * (DIM // 2), norm_w, rstd,
-            DIM, ROPE, HEAD_NORM,
-        )  # fmt: skip
-        x = x.to(qkv.dtype.element_ty)
-        # Both halves of the head are read by all lanes before one is overwritten.
+            if first_head >= HEADS:
+                w = k_norm
+            rstd = tl.rsqrt(tl.sum(v * v, 1) / DIM + eps)[:, None]
+            v = v * rstd * tl.load(w + d, mask=d < DIM, other=0.0).to(tl.float32)
+        if ROPE:
+            y = tl.load(at + other, mask=ok, other=0.0).to(tl.float32)
+            if HEAD_NORM:
+                y = y * rstd * tl.load(w + other, mask=d < DIM, other=0.0).to(tl.float32)
+            angle = tl.where(first, d, d - half)
+            c = tl.load(cos + row * half + angle, mask=d < DIM, other=0.0)
+            s = tl.load(sin + row * half + angle, mask=d < DIM, other=0.0)
+            v = v * c + tl.where(first, -y, y) * s
+        x = v.to(qkv.dtype.element_ty)
+        # Both halves of a head are read by all lanes before one is overwritten.
         tl.debug_barrier()
-        tl.store(base + d, x, mask=ok)
-        if head >= HEADS:
-            at = (head - HEADS).to(tl.int64) * slots * DIM + row * DIM
-            tl.store(k_cache + at + d, x, mask=ok & (row < slots))
+        tl.store(at + d, x, mask=ok)
+        if first_head >= HEADS:
+            place = (head - HEADS).to(tl.int64) * slots * DIM + row * DIM
+            tl.store(k_cache + place + d, x, mask=ok & (row < slots))
     else:
-        v = tl.load(base + d, mask=ok, other=0.0)
-        at = (head - HEADS - KV_HEADS).to(tl.int64) * slots * DIM + row * DIM
-        tl.store(v_cache + at + d, v, mask=ok & (row < slots))
+        place = (head - HEADS - KV_HEADS).to(tl.int64) * slots * DIM + row * DIM
+        tl.store(v_cache + place + d, x, mask=ok & (row < slots))
 
 
 @triton.jit
-def _activate_rows(up, out, width, GELU: tl.constexpr, BLOCK: tl.constexpr):
+def _activate_rows(
+    up, out, width, GELU: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
+):  # fmt: skip
     row = tl.program_id(0)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = k < width
+    if PDL:
+        gdc_wait()
     if GELU:
         x = tl.load(up + row * width + k, mask=ok, other=0.0).to(tl.float32)
         y = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))

@@ -8,10 +8,35 @@ Measured on an NVIDIA H200 by `benchmarks/hybrid_tune.py`, bf16; see docs/hybrid
 from __future__ import annotations
 
 # (kind, outputs, inputs) -> (BN, BK, warps, depth)
-GEMV: dict[tuple[str, int, int], tuple[int, int, int, int]] = {}
+GEMV: dict[tuple[str, int, int], tuple[int, int, int, int]] = {
+    ("store", 12288, 4096): (8, 512, 4, 1),  # 27.6 us, 3.64 TB/s
+    ("add", 4096, 4096): (8, 512, 8, 1),  # 9.8 us, 3.41 TB/s
+    ("swiglu", 11008, 4096): (4, 1024, 4, 1),  # 47.9 us, 3.77 TB/s
+    ("add", 4096, 11008): (8, 512, 8, 1),  # 23.9 us, 3.77 TB/s
+    ("store", 32000, 4096): (4, 1024, 4, 0),  # 66.7 us, 3.93 TB/s
+    ("store", 3072, 2048): (4, 512, 4, 1),  # 4.7 us, 2.65 TB/s
+    ("add", 2048, 2048): (4, 1024, 8, 1),  # 3.9 us, 2.15 TB/s
+    ("swiglu", 8192, 2048): (16, 256, 8, 1),  # 18.6 us, 3.60 TB/s
+    ("add", 2048, 8192): (4, 1024, 8, 1),  # 9.6 us, 3.49 TB/s
+    ("store", 128256, 2048): (8, 512, 4, 0),  # 126.3 us, 4.16 TB/s
+    ("store", 2304, 768): (8, 512, 4, 1),  # 2.9 us, 1.21 TB/s
+    ("add", 768, 768): (4, 1024, 8, 1),  # 2.0 us, 0.58 TB/s
+    ("gelu", 3072, 768): (8, 512, 4, 1),  # 3.5 us, 1.36 TB/s
+    ("add", 768, 3072): (2, 2048, 4, 1),  # 3.6 us, 1.33 TB/s
+    ("store", 50257, 768): (16, 256, 4, 1),  # 23.5 us, 3.28 TB/s
+    ("store", 6144, 2048): (8, 256, 4, 1),  # 8.3 us, 3.04 TB/s
+    ("store", 50304, 2048): (16, 256, 8, 1),  # 52.5 us, 3.92 TB/s
+}
 
 # (row class, outputs, inputs) -> (BM, BN, BK, warps, stages) or None for cuBLAS
-ROWS: dict[tuple[int, int, int], tuple[int, int, int, int, int] | None] = {}
+ROWS: dict[tuple[int, int, int], tuple[int, int, int, int, int] | None] = {
+    (16, 4096, 4096): (16, 32, 128, 4, 6),  # 11.7 us, cuBLAS 13.7 us
+    (32, 4096, 4096): (32, 32, 256, 4, 4),  # 12.9 us, cuBLAS 13.8 us
+    (16, 22016, 4096): (16, 32, 256, 4, 4),  # 49.7 us, cuBLAS 50.9 us
+    (32, 22016, 4096): (32, 64, 128, 4, 4),  # 50.5 us, cuBLAS 51.9 us
+    (16, 4096, 11008): (16, 32, 128, 4, 6),  # 27.0 us, cuBLAS 28.0 us
+    (64, 4096, 11008): (64, 32, 128, 4, 5),  # 29.0 us, cuBLAS 30.3 us
+}
 
 
 def gemv(kind: str, outputs: int, inputs: int) -> tuple[int, int, int, int]:

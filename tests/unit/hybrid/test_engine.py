@@ -85,7 +85,7 @@ def llama():
     return tiny("llama")
 
 
-@pytest.fixture()
+@pytest.fixture
 def engine(llama):
     with Engine.from_model(llama, max_context=256) as made:
         yield made

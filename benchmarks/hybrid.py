@@ -1,0 +1,336 @@
+"""How fast is the hybrid runtime, beside transformers and torch.compile on the same GPU?
+
+    python benchmarks/hybrid.py [--models llama-2-7b ...] [--seconds N] [--skip-peers]
+
+Random weights of real sizes, bf16, batch 1. Clocks: ttft_ms from token ids in host memory to the
+first token's value in host memory; itl_ms every gap between two tokens as the reader of a stream
+sees it; tpot_ms (last - first) / (tokens - 1) of a request. Each system runs in a process of its
+own, warmed up before anything is kept. State of hostbound's rows: length-warm (graph ready), unless
+`state` says length-cold (first request on a length). `capture` active: gaps during which the Graph
+Generator was capturing. Peers: transformers eager; transformers' generate with a static cache
+(compiles its decode step); torch.compile(mode="reduce-overhead") of the same module, own loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from result_file import ROOT, Result, environment, print_table, result, write
+
+LENGTHS = (10, 100, 200, 350, 500)
+COLD_LENGTHS = (37, 123, 187, 257, 431)
+MODELS = ("llama-2-7b", "llama-3.2-1b", "gpt2", "olmoe-1b-7b", "qwen1.5-moe-a2.7b")
+PEERS = ("transformers", "transformers-static", "torch-compile")
+
+
+class Sheet:
+    """Rows of one child process, printed as one JSON line each so that a timeout loses nothing."""
+
+    def add(self, metric: str, samples: list[float], unit: str = "ms", **parameters: Any) -> None:
+        rounded = [round(value, 5) for value in samples]
+        print("ROW " + json.dumps([metric, unit, parameters, rounded]), flush=True)
+
+
+def prompt(length: int, vocabulary: int, seed: int) -> list[int]:
+    return [(seed * 7919 + i * 104729) % (vocabulary - 2) + 1 for i in range(length)]
+
+
+def gaps(tokens: Iterator[int]) -> list[float]:
+    """Return milliseconds from the call to the first token, and between tokens after it."""
+    times = [time.perf_counter()]
+    for _ in tokens:
+        times.append(time.perf_counter())
+    return [(b - a) * 1e3 for a, b in zip(times, times[1:], strict=False)]
+
+
+def ours(model: str, mode: str, sheet: Sheet) -> None:
+    import torch
+
+    from hybrid import Engine
+    from hybrid.models import build
+
+    tags = {"system": "hostbound", "model": model, "mode": mode}
+    hf = build(model, torch.bfloat16, "cuda")
+    torch.cuda.synchronize()
+    context = 1024 if model == "gpt2" else 2048
+    engine = Engine.from_model(hf, mode=mode, max_context=context)
+    stats = engine.stats()
+    sheet.add("startup_s", [stats["startup_s"]], "s", **tags)
+    vocabulary = engine.spec.vocab
+    slow = mode == "jit"
+    full = model == "llama-2-7b" and mode == "full"
+
+    def request(length: int, new: int, seed: int) -> list[float]:
+        return gaps(engine.generate(prompt(length, vocabulary, seed), new, stream=True))
+
+    if mode != "jit":
+        for length in COLD_LENGTHS:
+            cold = request(length, 2, length)[:1]
+            sheet.add("ttft_ms", cold, **tags, prompt_len=length, state="length-cold")
+    engine.wait_for_captures(30)
+    engine.capture_all(256, 250)
+    request(256, 128, 1)
+    engine.wait_for_captures(30)
+    itl: list[float] = []
+    tpot = []
+    for seed in range(2 if slow else 6):
+        one = request(256, 64 if slow else 250, seed)[1:]
+        # Tokens queued behind the first one come early or late with it: the steady gaps start
+        # after the run-ahead.
+        itl += one[8:]
+        tpot.append(sum(one) / len(one))
+    sheet.add("tpot_ms", tpot, **tags, prompt_len=256, context_len=512, capture="quiet")
+    sheet.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
+    for length in LENGTHS:
+        engine.capture_all(length, 2)
+        request(length, 2, 0)
+    firsts: dict[int, list[float]] = {length: [] for length in LENGTHS}
+    for seed in range(5 if slow else 40):
+        for length in LENGTHS:
+            firsts[length].append(request(length, 2, seed)[0])
+    for length, samples in firsts.items():
+        sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+    if mode == "jit":
+        for length in COLD_LENGTHS:
+            samples = [request(length, 2, s)[0] for s in range(6)][1:]
+            sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+    if mode == "full":
+        active: list[float] = []
+        wanted = iter(range(32, 1000, 16))
+        for seed in range(4):
+            times = time.perf_counter()
+            was = False
+            tokens = engine.generate(prompt(256, vocabulary, seed), 250, stream=True)
+            for i, _ in enumerate(tokens):
+                now = time.perf_counter()
+                if i > 8 and (was or engine.capturing):
+                    active.append((now - times) * 1e3)
+                if i % 12 == 4:
+                    length = next(wanted, None)
+                    if length is not None and length <= context:
+                        engine.request_capture(length)
+                was = engine.capturing
+                times = time.perf_counter()
+        sheet.add("itl_ms", active, **tags, prompt_len=256, context_len=512, capture="active")
+        stats = engine.stats()
+        sheet.add("capture_ms", stats["capture_ms"], **tags)
+        sheet.add("stalls", [stats["stalls"]], "count", **tags)
+    engine.close()
+    if full:
+        memory(hf, tags, sheet)
+        inline_capture(hf, tags, sheet)
+
+
+def memory(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
+    import torch
+
+    from hybrid import Engine
+
+    lengths = tuple(range(32, 544, 32))
+    engine = Engine.from_model(
+        hf, max_context=2048, prefill_lengths=(), contexts=(512,), background=False
+    )
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    for length in lengths:
+        engine.capture_all(length, 1)
+    for length in (600, 1100):
+        engine.capture_all(length, 2)
+    torch.cuda.synchronize()
+    taken = before - torch.cuda.mem_get_info()[0]
+    stats = engine.stats()
+    kinds = f"{len(stats['prefill_graphs'])} prefill, {len(stats['decode_graphs'])} decode"
+    sheet.add("graph_bytes", [taken], "B", **tags, graphs=kinds)
+    engine.close()
+
+
+def inline_capture(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
+    """The paper's ablation: no background capture; the request waits for its own."""
+    from hybrid import Engine
+
+    engine = Engine.from_model(hf, max_context=2048, prefill_lengths=(512,), background=False)
+    for length in COLD_LENGTHS:
+        ids = prompt(length, engine.spec.vocab, 3)
+        began = time.perf_counter()
+        engine.capture_all(length, 2)
+        engine.prefill(ids)
+        sheet.add(
+            "ttft_ms", [(time.perf_counter() - began) * 1e3], **tags,
+            prompt_len=length, state="length-cold", generator="inline",
+        )  # fmt: skip
+    engine.close()
+
+
+def peer(system: str, model: str, sheet: Sheet) -> None:
+    import torch
+    import transformers
+
+    from hybrid.models import build
+
+    tags = {"system": system, "model": model, "mode": "eager" if system == PEERS[0] else "compiled"}
+    hf = build(model, torch.bfloat16, "cuda")
+    vocabulary = hf.config.vocab_size
+
+    def ids(length: int, seed: int) -> torch.Tensor:
+        return torch.tensor([prompt(length, vocabulary, seed)], device="cuda")
+
+    @torch.no_grad()
+    def eager(length: int, new: int, seed: int) -> Iterator[int]:
+        out = hf(ids(length, seed), use_cache=True, logits_to_keep=1)
+        for _ in range(new):
+            token = out.logits[:, -1].argmax(-1, keepdim=True)
+            yield int(token)
+            out = hf(token, past_key_values=out.past_key_values, logits_to_keep=1)
+
+    class Clock(transformers.generation.streamers.BaseStreamer):
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        def put(self, value: Any) -> None:
+            self.times.append(time.perf_counter())
+
+        def end(self) -> None:
+            pass
+
+    def static(length: int, new: int, seed: int) -> list[float]:
+        clock = Clock()
+        # The first put is the prompt, before the forward pass.
+        hf.generate(
+            ids(length, seed), max_new_tokens=new, min_new_tokens=new, do_sample=False,
+            cache_implementation="static", streamer=clock,
+        )  # fmt: skip
+        return [(b - a) * 1e3 for a, b in zip(clock.times, clock.times[1:], strict=False)]
+
+    step = torch.compile(hf, mode="reduce-overhead", dynamic=False)
+
+    @torch.no_grad()
+    def compiled(length: int, new: int, seed: int) -> Iterator[int]:
+        cache.reset()
+        out = hf(ids(length, seed), past_key_values=cache, use_cache=True, logits_to_keep=1)
+        token = out.logits[:, -1].argmax(-1, keepdim=True)
+        yield int(token)
+        for i in range(new - 1):
+            torch.compiler.cudagraph_mark_step_begin()
+            place = torch.tensor([[length + i]], device="cuda")
+            out = step(token, past_key_values=cache, position_ids=place, use_cache=True)
+            token = out.logits[:, -1].argmax(-1, keepdim=True).clone()
+            yield int(token)
+
+    def measure(one: Callable[[int, int, int], list[float]], new: int, requests: int) -> None:
+        for seed in range(2):
+            one(256, 16, seed)
+        itl: list[float] = []
+        tpot = []
+        for seed in range(requests):
+            times = one(256, new, seed)[1:]
+            itl += times
+            tpot.append(sum(times) / len(times))
+        sheet.add("tpot_ms", tpot, **tags, prompt_len=256, context_len=512, capture="quiet")
+        sheet.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
+        for length in LENGTHS:
+            one(length, 2, 0)
+            samples = [one(length, 2, seed)[0] for seed in range(10)]
+            sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+
+    if system == "transformers":
+        measure(lambda *a: gaps(eager(*a)), 64, 3)
+    elif system == "transformers-static":
+        measure(static, 64, 3)
+    else:
+        cache = transformers.StaticCache(config=hf.config, max_cache_len=512)
+        measure(lambda *a: gaps(compiled(*a)), 128, 3)
+
+
+def gpu_facts() -> dict[str, Any]:
+    query = "name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw"
+    with contextlib.suppress(OSError):
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return dict(zip(query.split(","), done.stdout.strip().split(", "), strict=False))
+    return {}
+
+
+def child(arguments: list[str], limit: float, results: list[Result]) -> None:
+    """Run one system in its own process and take its rows, also those before a failure."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--child", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=limit)
+        state = f"exit {process.returncode}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        state = "stopped at its limit"
+    for line in out.splitlines():
+        if line.startswith("ROW "):
+            metric, unit, parameters, samples = json.loads(line[4:])
+            results.append(result(metric, unit, parameters, samples))
+    print(f"# {' '.join(arguments)}: {state}, {time.monotonic() - began:.0f} s", flush=True)
+    if process.returncode:
+        print("\n".join(err.splitlines()[-6:]), flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Hybrid runtime beside its peers.")
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--seconds", type=float, default=400, help="start nothing after this long")
+    parser.add_argument("--skip-peers", action="store_true")
+    parser.add_argument("--commit", help="recorded where the checkout has no history")
+    parser.add_argument("--child", nargs=2, metavar=("SYSTEM", "MODEL"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        system, model = arguments.child
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        if system in PEERS:
+            peer(system, model, Sheet())
+        else:
+            ours(model, system, Sheet())
+        return 0
+
+    end = time.monotonic() + arguments.seconds
+    about = environment("torch", "triton", "transformers")
+    about["gpu_before"] = gpu_facts()
+    results: list[Result] = []
+    jobs = [("full", model) for model in arguments.models]
+    first = arguments.models[0]
+    jobs += [("piecewise", first), ("jit", first)]
+    if not arguments.skip_peers:
+        jobs[1:1] = [("transformers", first)]
+        jobs += [("torch-compile", first), ("transformers-static", first)]
+        jobs += [("transformers", model) for model in arguments.models[1:4]]
+    for system, model in jobs:
+        left = end - time.monotonic()
+        if left < 15:
+            print(f"# {system} {model}: not started, time is over")
+            continue
+        child([system, model], min(left, 150), results)
+    about["gpu_after"] = gpu_facts()
+    print_table(results)
+    device = about["gpu_before"].get("name", "cpu").replace(" ", "-").lower()
+    path = write("hybrid", device, about, results)
+    if arguments.commit:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["commit"] = arguments.commit
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
