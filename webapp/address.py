@@ -80,6 +80,7 @@ def several(
         on_change=_take,
         args=(name, key),
         placeholder=placeholder,
+        select_all=False,
     )
 
 

@@ -45,7 +45,7 @@ LIGHT = {
 }
 DARK = {
     "base": "dark",
-    "primaryColor": "#6CB6EE",
+    "primaryColor": "#2A78B5",
     "backgroundColor": "#0F141B",
     "secondaryBackgroundColor": "#1A212B",
     "textColor": "#E8ECF1",

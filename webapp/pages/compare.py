@@ -93,15 +93,14 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
         "Waterfall from the base's mean step time to the other's, by account",
         pl.DataFrame(found["waterfall"], infer_schema_length=None),
     )
-    kernels, ops = st.tabs(["Kernels", "Ops"])
-    with kernels:
+    with st.expander("Kernels that came, went or changed", expanded=True):
         change_table(
             found["kernels"],
             ("clean_name", "op", "family", "status", "before", "after", "before_ns", "after_ns", "change_ns"),
             f"kernel-changes-{number}",
             "kernels",
         )  # fmt: skip
-    with ops:
+    with st.expander("Ops that came, went or changed"):
         change_table(
             found["ops"],
             (

@@ -195,6 +195,7 @@ def main() -> None:
             format_func=lambda run_id: names[run_id],
             placeholder="choose here, or tick rows above",
             key="by name",
+            select_all=False,
         )
         picked += [run_id for run_id in by_name if run_id not in picked]
         if st.button(
