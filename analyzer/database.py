@@ -28,6 +28,7 @@ _POLL_S = 0.1
 MIGRATIONS: dict[int, list[str]] = {}
 
 Connection = duckdb.DuckDBPyConnection
+StoreError = duckdb.Error
 
 
 def schema_sql(name: str) -> str:
@@ -55,7 +56,7 @@ def open_for_writing(
     try:
         _check_version(connection, path, migrate=True)
         yield connection
-    except duckdb.IOException as error:
+    except (duckdb.IOException, duckdb.TransactionException) as error:
         raise AnalyzerError(
             f"{path} could not be written: {_first_line(error)} The store is as it was before; "
             "free some space or check the disk, then run the command again."

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -238,7 +239,8 @@ def write_run(connection: Connection, prepared: Prepared) -> str:
             connection.unregister("incoming")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        with suppress(database.StoreError):  # a failed commit has ended the transaction itself
+            connection.execute("ROLLBACK")
         raise
     return "replaced" if before else "stored"
 

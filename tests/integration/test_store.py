@@ -139,13 +139,17 @@ def test_two_ingests_at_once_into_one_new_store_both_succeed(
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_one_line_and_loses_nothing(
-    tmp_path: Path, small: Path, large: Path
-) -> None:
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, small: Path) -> None:
     store = tmp_path / "s.duckdb"
     ingest(small, store)
     before = contents(store)
-    limit = store.stat().st_size
+    limit = store.stat().st_size + 4096
+    dice = random.Random(6)
+    built = TraceBuilder()
+    for number in range(20_000):  # times that do not compress
+        at = number * 50 + dice.random() * 9
+        built.add_launch("gemm", at, dice.random() * 30, number + 1)
+    large = built.write(tmp_path / "large.json")
 
     def little_space() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
