@@ -72,7 +72,11 @@ demo: $(DB)
 	@echo
 	@$(BIN)/analyzer compare $(EAGER) $(GRAPH) --db $(DB)
 	@echo
-	@echo "All runs: $(BIN)/analyzer runs --db $(DB). The same in a browser: make app"
+	@echo "==== How host-bound is each run?   analyzer runs --db $(DB)"
+	@echo
+	@$(BIN)/analyzer runs --db $(DB)
+	@echo
+	@echo "The same in a browser: make app"
 
 app: .venv/.app $(DB)
 	@$(BIN)/webapp --db $(DB)

@@ -68,6 +68,7 @@ def print_report(value: dict[str, Any], out: Console) -> None:
     _kernels(value, out)
     _ops(value["ops"], out)
     _latency(value, out)
+    _floors(value["floors"], out)
     _coverage(value, out)
     _quality(value["quality"], out)
 
@@ -186,7 +187,9 @@ def _ledger(value: dict[str, Any], out: Console) -> None:
             "100 %",
             numbers.duration(idle),
             "",
-            f"GPU idle {numbers.share(value['verdict']['idle_share'])} of it",
+            ""
+            if idle is None
+            else f"GPU idle {numbers.share(value['verdict']['idle_share'])} of it",
         )
     )
     out.print(
@@ -429,15 +432,24 @@ def _coverage(value: dict[str, Any], out: Console) -> None:
                     f"{numbers.share(row['cost_share'])} of the cost",
                 )
             )
-    for floor in value["floors"]:
-        rows.append(
-            (
-                f"floor {floor['launch_api']}",
-                f"p50 {numbers.duration(floor['p50_ns'])}, p5 {numbers.duration(floor['p5_ns'])}, "
-                f"p95 {numbers.duration(floor['p95_ns'])}, n {floor['n']} ({floor['definition']})",
-            )
-        )
     out.print(table([("", "left"), ("", "left")], rows))
+
+
+def _floors(floors: list[dict[str, Any]], out: Console) -> None:
+    if not floors:
+        return
+    heading(out, "Launch floor, measured with an empty kernel")
+    rows = [
+        (
+            floor["launch_api"],
+            floor["definition"].replace("_", " "),
+            numbers.count(floor["n"]),
+            *(numbers.duration(floor[key]) for key in ("p5_ns", "p50_ns", "mean_ns", "p95_ns")),
+        )
+        for floor in floors
+    ]
+    figures = [(name, "right") for name in ("n", "p5", "p50", "mean", "p95")]
+    out.print(table([("launch API", "left"), ("definition", "left"), *figures], rows))
 
 
 def _quality(quality: list[dict[str, Any]], out: Console) -> None:
