@@ -1,12 +1,14 @@
-"""Records a workload on a GPU host into a run directory. `collector.recording(...)` wraps own code."""
+"""Records a workload on a GPU host into a run directory; `recording(...)` wraps your own code."""
 
 from typing import Any
+
+__all__ = ["Recording", "recording"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     # Importing the package must not load torch: --help answers at once, and no GPU is touched.
-    if name in ("recording", "Recording"):
-        from importlib import import_module
+    if name in __all__:
+        from collector import recorder
 
-        return getattr(import_module("collector.recording"), name)
+        return getattr(recorder, name)
     raise AttributeError(f"module 'collector' has no attribute {name!r}")

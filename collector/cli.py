@@ -165,7 +165,7 @@ def _name(request: Any) -> str:
 
 def _record_script(args: argparse.Namespace) -> int:
     from collector.errors import CollectorError
-    from collector.recording import recording
+    from collector.recorder import recording
 
     if not args.script or not Path(args.script[0]).is_file():
         raise CollectorError(
