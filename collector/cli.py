@@ -1,7 +1,7 @@
 """The command `collector`: record, replay, floor, doctor.
 
-Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to stdout,
-the rest to stderr. torch is imported by the command that needs it, so that --help is quick.
+Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to
+stdout, the rest to stderr. torch is imported by the command that needs it, so that --help is quick.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="collector",
-        description="Record a model's traces, latency, kernel replays and launch floor on a GPU host.",
+        description="Record a model's traces, latency, kernel replays and launch floor on a GPU "
+        "host.",
         epilog="Start with: collector doctor && collector record --model gpt2",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -1,4 +1,5 @@
-"""What this host can do for a recording: each check with what was found and, where it fails, a remedy."""
+"""What this host can do for a recording: each check with what was found and, where it fails, a
+remedy."""
 
 from __future__ import annotations
 
@@ -48,8 +49,6 @@ def examine() -> list[Check]:
 
 def _python() -> Check:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    if sys.version_info < (3, 10):
-        return Check("python", "missing", version, "use Python 3.10 or newer")
     return Check("python", "ok", version)
 
 
@@ -113,7 +112,8 @@ def _kineto() -> Check:
         "CUPTI",
         "missing",
         "the profiler delivers no kernels",
-        "close other profilers (nsys, dcgm), or allow profiling: NVreg_RestrictProfilingToAdminUsers=0",
+        "close other profilers (nsys, dcgm), or allow profiling: "
+        "NVreg_RestrictProfilingToAdminUsers=0",
     )
 
 

@@ -1,10 +1,10 @@
 """Kernel replay: each distinct op call alone, many times, and the empty kernel among them.
 
-One process, one Kineto profile, blocks of samples in random order, each sample synchronised, so that
-replays and launch floor see the same host, clocks and profiler. A block is one call that is not sampled,
-then BLOCK samples: among thousands of others a single call finds its code cold, and a rare kernel, the
-empty one first of all, would look dearer than a frequent one. Source: TaxBreak (arXiv:2603.12465); the
-interleaving is ours. Times are integer nanoseconds.
+One process, one Kineto profile, blocks of samples in random order, each sample synchronised, so
+that replays and launch floor see the same host, clocks and profiler. A block is one call that is
+not sampled, then BLOCK samples: among thousands of others a single call finds its code cold, and a
+rare kernel, the empty one first of all, would look dearer than a frequent one. Source: TaxBreak
+(arXiv:2603.12465); the interleaving is ours. Times are integer nanoseconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def replay(
     budget_s: float | None,
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Replay the calls and measure the floor; returns what kernel_replay.json and null_kernel.json hold.
+    """Replay the calls and measure the floor; returns what kernel_replay.json and null_kernel.json
+    hold.
 
     Args:
         samples: Samples of each call; fewer if `budget_s` would not hold them.
@@ -84,8 +85,10 @@ def replay(
     found = ops + [_without(call) for call, m in zip(calls, made, strict=True) if m is None]
     definition = (
         "each distinct op call alone, through the dispatcher, inference mode; "
-        f"{WARMUP} warm-ups, {count} samples, synchronised one by one, in blocks of one unsampled call "
-        f"and {BLOCK} samples, blocks in random order among all others' and the empty kernel's, under "
+        f"{WARMUP} warm-ups, {count} samples, synchronised one by one, in blocks of one "
+        f"unsampled call "
+        f"and {BLOCK} samples, blocks in random order among all others' and the empty kernel's, "
+        f"under "
         "one profile"
     )
     return {"definition": definition, "ops": found}, _floors(floors, costs, null.missing)
@@ -179,7 +182,8 @@ def _profile(
 def _collect(
     ready: list[_Made], path: Path
 ) -> tuple[list[dict[str, Any]], dict[str, list[kineto_samples.Launch]]]:
-    """Samples by op call and kernel; a call's kernels are told apart by place, name and configuration."""
+    """Samples by op call and kernel; a call's kernels are told apart by place, name and
+    configuration."""
     seen: dict[int, dict[tuple[Any, ...], _Seen]] = defaultdict(dict)
     taken: dict[int, int] = defaultdict(int)
     floors: dict[str, list[kineto_samples.Launch]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """Reads a Kineto trace of our own making: launches, kernels and ops of each marked sample.
 
-Small traces of synchronised samples only; the analyzer reads everybody's. Times are integer nanoseconds from
-the decimal text: a double would lose some.
+Small traces of synchronised samples only; the analyzer reads everybody's. Times are integer
+nanoseconds from the decimal text: a double would lose some.
 """
 
 from __future__ import annotations

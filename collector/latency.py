@@ -1,12 +1,13 @@
 """Latency without the profiler: TTFT, ITL and each step's wall time, in raw samples.
 
-TTFT: from token ids in host memory to the first token's value in host memory. ITL: every gap between
-tokens. Host clock, integer nanoseconds; warm-up requests are run and left out.
+TTFT: from token ids in host memory to the first token's value in host memory. ITL: every gap
+between tokens. Host clock, integer nanoseconds; warm-up requests are run and left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any
 
@@ -39,12 +40,13 @@ def measure(
         tick()
         if number < warmup:
             continue
-        gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+        gaps = [b - a for a, b in pairwise(times)]
         prefill.append(times[0] - began)
         decode += gaps
         samples.append({"ttft_ns": times[0] - began, "itl_ns": gaps, "total_ns": times[-1] - began})
     return {
-        "definition": "host clock around steps that end with the token's value in host memory; no profiler",
+        "definition": "host clock around steps that end with the token's value in host memory; "
+        "no profiler",
         "warmup": warmup,
         "requests": samples,
         "steps": {"prefill": prefill, "decode": decode},

@@ -1,4 +1,5 @@
-"""A model by name or path, as transformers builds it: random weights of real sizes, or a checkpoint.
+"""A model by name or path, as transformers builds it: random weights of real sizes, or a
+checkpoint.
 
 The built-in sizes are `hybrid.models`'; transformers is imported there and in `load` only.
 """
@@ -39,7 +40,8 @@ def load(
     """Build a built-in model from a seed, or load a checkpoint folder.
 
     Args:
-        experts: transformers' experts implementation for MoE ("eager", "grouped_mm"), None: its default.
+        experts: transformers' experts implementation for MoE ("eager", "grouped_mm"), None: its
+        default.
 
     Raises:
         CollectorError: No such model or dtype; the message lists what there is.
@@ -56,12 +58,14 @@ def load(
             module, tokenizer = _checkpoint(name, DTYPES[dtype], device, attention)
         else:
             raise CollectorError(
-                f"there is no model {name!r}; built in are {', '.join(builtin.names())}, or give the "
+                f"there is no model {name!r}; built in are {', '.join(builtin.names())}, or give "
+                f"the "
                 "path of a folder that transformers saved. Nothing is downloaded."
             )
     except torch.cuda.OutOfMemoryError as error:
         raise CollectorError(
-            f"{name} does not fit on {device}: {str(error).splitlines()[0]} Free the GPU or choose a "
+            f"{name} does not fit on {device}: {str(error).splitlines()[0]} Free the GPU or "
+            f"choose a "
             "smaller model."
         ) from error
     except HostboundError:

@@ -1,10 +1,11 @@
 """An empty kernel, launched through each launch API: the launch floor of this host and GPU.
 
-One block of one thread. The kernel is PTX text that the driver compiles: no compiler is needed, only what a
-CUDA build of torch brings (libcuda, libcudart). Definitions, all in integer nanoseconds:
+One block of one thread. The kernel is PTX text that the driver compiles: no compiler is needed,
+only what a CUDA build of torch brings (libcuda, libcudart). Definitions, all in integer
+nanoseconds:
 
-    api_start_to_kernel_start   launch call start to kernel start, synchronised after each launch, under
-                                Kineto: the launch floor
+    api_start_to_kernel_start   launch call start to kernel start, synchronised after each launch,
+                                under Kineto: the launch floor
     api_end_to_kernel_start     launch call end to kernel start, of the same samples
     unsynchronised_host_cost    host time of a launch call, back to back, without the profiler
 """
@@ -22,10 +23,12 @@ from collector.errors import CollectorError
 
 NAME = "hostbound_null_kernel"
 DEFINITIONS = {
-    "api_start_to_kernel_start": "launch call start to kernel start of an empty kernel (one block of one "
-    "thread), synchronised after each launch, under the profiler, in blocks among the kernel replays",
+    "api_start_to_kernel_start": "launch call start to kernel start of an empty kernel (one "
+    "block of one thread), synchronised after each launch, under the profiler, in blocks among the "
+    "kernel replays",
     "api_end_to_kernel_start": "launch call end to kernel start of the same samples",
-    "unsynchronised_host_cost": "host time of one launch call in a row of them, without the profiler",
+    "unsynchronised_host_cost": "host time of one launch call in a row of them, without the "
+    "profiler",
 }
 _PTX = f""".version 7.0
 .target sm_52

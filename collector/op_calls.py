@@ -1,9 +1,9 @@
 """The distinct op calls of a run, from its execution trace: how to call each one again, alone.
 
-A call is a Kineto op that launched kernels (innermost around a launch), tied to a node of the PyTorch
-execution trace by name, shapes and strides, and by its scalars where several fit. The node has the schema with
-its overload, and the scalars. Tensors are made anew: recorded dims, strides and dtype; integer tensors
-get values that are valid as indices.
+A call is a Kineto op that launched kernels (innermost around a launch), tied to a node of the
+PyTorch execution trace by name, shapes and strides, and by its scalars where several fit. The node
+has the schema with its overload, and the scalars. Tensors are made anew: recorded dims, strides
+and dtype; integer tensors get values that are valid as indices.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class CannotReplay(Exception):
 
 @dataclass
 class OpCall:
-    """One distinct call: the texts by which a trace knows it, and the node that says how to make it.
+    """One distinct call: the texts by which a trace knows it, and the node that says how to make
+    it.
 
     `key` is (op, input dims, input types, input strides, concrete inputs), as JSON texts of Kineto.
     """
@@ -103,8 +104,8 @@ def from_run(
 ) -> list[OpCall]:
     """Distinct op calls of parsed trace events, each tied to its execution-trace node.
 
-    Calls that differ only in how their tensors are aligned are distinct: elementwise kernels come in a
-    vectorised form for aligned data and another for the rest.
+    Calls that differ only in how their tensors are aligned are distinct: elementwise kernels come
+    in a vectorised form for aligned data and another for the rest.
     """
     exact: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -348,8 +349,8 @@ def _tensor(
 
 
 def _fix_values(name: str, values: list[Any]) -> None:
-    """Values without which an op has no work: offsets of a grouped product rise evenly to the number of
-    rows; one element of `nonzero`'s input is not zero."""
+    """Values without which an op has no work: offsets of a grouped product rise evenly to the
+    number of rows; one element of `nonzero`'s input is not zero."""
     if name == "nonzero" and isinstance(values[0], torch.Tensor) and values[0].numel():
         values[0].fill_(1) if values[0].dim() == 0 else values[0][-1:].fill_(1)
     if "grouped_mm" not in name:

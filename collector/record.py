@@ -1,7 +1,7 @@
 """`collector record`: the separate passes of one workload, into one run directory.
 
-Order: latency without profiler, traces, capture trace (hybrid), execution trace, kernel replay. Each
-pass is a request of its own, so that none perturbs another.
+Order: latency without profiler, traces, capture trace (hybrid), execution trace, kernel replay.
+Each pass is a request of its own, so that none perturbs another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`with collector.recording("out") as rec:` around anybody's code: marked steps become a run directory.
+"""`with collector.recording("out") as rec:` around anybody's code: marked steps become a run
+directory.
 
     with collector.recording("runs/mine", name="mine") as rec:
         with rec.step("prefill"):

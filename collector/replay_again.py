@@ -1,6 +1,7 @@
 """`collector replay`: the kernel replay of an existing run directory, done again on this host.
 
-A new folder is made beside the old one from its files and the new samples, and takes its place whole.
+A new folder is made beside the old one from its files and the new samples, and takes its place
+whole.
 """
 
 from __future__ import annotations
@@ -21,20 +22,23 @@ def replay_again(run_dir: Path, device: str, samples: int, budget_s: float | Non
     """Replace the replay and floor of a run directory.
 
     Raises:
-        CollectorError: It has no execution trace, the device has no CUDA, or the GPU is another one.
+        CollectorError: It has no execution trace, the device has no CUDA, or the GPU is another
+            one.
         RunDirectoryError: It is no run directory.
     """
     manifest = read_manifest(run_dir)
     if not (run_dir / EXECUTION_TRACE).is_file():
         raise CollectorError(
-            f"{run_dir} has no {EXECUTION_TRACE}, which says how its ops were called; record it again "
+            f"{run_dir} has no {EXECUTION_TRACE}, which says how its ops were called; record it "
+            f"again "
             "without --no-replay."
         )
     check_device(device)
     here = environment.describe(device)
     if manifest.environment.gpu and here.gpu != manifest.environment.gpu:
         raise CollectorError(
-            f"{run_dir} was recorded on {manifest.environment.gpu}, this is {here.gpu}: a replay here would "
+            f"{run_dir} was recorded on {manifest.environment.gpu}, this is {here.gpu}: a replay "
+            f"here would "
             "say nothing about it."
         )
     target = run_dir.with_name(f".{run_dir.name}.replayed")

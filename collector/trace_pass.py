@@ -1,7 +1,7 @@
 """Passes under a profiler: the timed trace, the graph capture's trace, the execution trace.
 
-Each pass is one request (prefill and decode steps, annotated) and writes a file; memory holds one request's
-events. What a pass perturbs is said in PERTURBS and goes into the manifest.
+Each pass is one request (prefill and decode steps, annotated) and writes a file; memory holds one
+request's events. What a pass perturbs is said in PERTURBS and goes into the manifest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def run_request(workload: Workload, new_tokens: int, annotate: bool) -> list[int
 def record(
     workload: Workload, new_tokens: int, device: str, path: Path, stacks: bool = False
 ) -> list[int]:
-    """Record one request into a Kineto trace at `path` (.json); returns profiled step times in ns."""
+    """Record one request into a Kineto trace at `path` (.json); returns profiled step times in
+    ns."""
     run_request(workload, min(new_tokens, 2), annotate=False)
     _synchronise(device)
     with torch.profiler.profile(

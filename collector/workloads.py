@@ -1,7 +1,9 @@
-"""What is recorded: one request of prefill and decode steps, driven step by step, in one of three modes.
+"""What is recorded: one request of prefill and decode steps, driven step by step, in one of three
+modes.
 
-Every step ends with its tokens' values in host memory, so a step's wall time is what a user waits for.
-Greedy. Token ids are a seeded random prompt unless a text is given. (B, T) is batch and prompt length.
+Every step ends with its tokens' values in host memory, so a step's wall time is what a user waits
+for. Greedy. Token ids are a seeded random prompt unless a text is given. (B, T) is batch and prompt
+length.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def prompt_ids(
 
 
 class TransformersWorkload:
-    """The transformers model with its own growing cache; `compile` wraps its forward in torch.compile."""
+    """The transformers model with its own growing cache; `compile` wraps its forward in
+    torch.compile."""
 
     def __init__(
         self, model: LoadedModel, ids_BT: torch.Tensor, device: str, compiled: bool

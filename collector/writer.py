@@ -1,4 +1,5 @@
-"""Writes a run directory whole or not at all: built beside its place, the manifest last, then moved.
+"""Writes a run directory whole or not at all: built beside its place, the manifest last, then
+moved.
 
 An interrupted recording leaves nothing that looks like a run.
 """

@@ -1,4 +1,5 @@
-"""The collector on a real GPU: floors by launch API, replays that launch what was traced, a whole run."""
+"""The collector on a real GPU: floors by launch API, replays that launch what was traced, a whole
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Op calls are found in recorded traces and made again: dims, strides, dtypes, alignment, scalars."""
+"""Op calls are found in recorded traces and made again: dims, strides, dtypes, alignment,
+scalars."""
 
 from __future__ import annotations
 
