@@ -103,7 +103,7 @@ def _kineto() -> Check:
     activity = torch.profiler.ProfilerActivity
     x = torch.ones(8, device="cuda")
     with torch.profiler.profile(activities=[activity.CPU, activity.CUDA]) as profile:
-        x + x
+        x.add_(1)
         torch.cuda.synchronize()
     kernels = [e for e in profile.events() or [] if "CUDA" in str(e.device_type)]
     if kernels:

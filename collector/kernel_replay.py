@@ -103,13 +103,13 @@ def _order(
     calls: int, samples: int, apis: list[str], floor_samples: int
 ) -> list[tuple[int, str | None, int]]:
     """Blocks (call, launch API, samples in it) in random order; call is -1 for the empty kernel."""
-    blocks: list[tuple[int, str | None, int]] = []
-    for wanted, things in (
-        (samples, [(index, None) for index in range(calls)]),
-        (floor_samples, [(-1, api) for api in apis]),
-    ):
-        sizes = [BLOCK] * (wanted // BLOCK) + ([wanted % BLOCK] if wanted % BLOCK else [])
-        blocks += [(*thing, size) for thing in things for size in sizes]
+    things: list[tuple[int, str | None, int]] = [(i, None, samples) for i in range(calls)]
+    things += [(-1, api, floor_samples) for api in apis]
+    blocks = [
+        (index, api, min(BLOCK, wanted - begun))
+        for index, api, wanted in things
+        for begun in range(0, wanted, BLOCK)
+    ]
     random.Random(0).shuffle(blocks)
     return blocks
 

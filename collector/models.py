@@ -102,4 +102,5 @@ def _checkpoint(path: str, dtype: torch.dtype, device: str, attention: str) -> t
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError):
         tokenizer = None
-    return module.to(device).eval(), tokenizer
+    placed: Any = module  # its stub does not know that `to` takes a device
+    return placed.to(device).eval(), tokenizer
