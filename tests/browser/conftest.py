@@ -18,6 +18,7 @@ import pytest
 
 from analyzer.ingest import ingest
 
+SAMPLES = ("bs1-s512", "bs1-s512-compile", "bs1-s512-graph", "bs8-s512")
 PAGES = {
     "runs": "",
     "run": "run?run=gpt2-prefill-bs1-s512",
@@ -67,10 +68,9 @@ class Watched:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Path:
-    """All samples but the one that a test uploads."""
+    """Some samples; a test uploads another."""
     path = tmp_path_factory.mktemp("browser") / "store.duckdb"
-    runs = [p.parent for p in sorted(samples_dir.glob("*/manifest.json"))]
-    ingest([run for run in runs if run.name != "gpt2-prefill-bs2-s512"], path, jobs=1)
+    ingest([samples_dir / f"gpt2-prefill-{name}" for name in SAMPLES], path, jobs=1)
     return path
 
 

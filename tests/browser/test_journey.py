@@ -108,7 +108,7 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     page.get_by_text("1 rows, at most").wait_for()
     seen.settle()
     with page.expect_download() as answer:
-        page.get_by_role("button", name="CSV").first.click()
+        page.get_by_test_id("stDownloadButton").filter(has_text="CSV").get_by_role("button").click()
     answer.value.save_as(tmp_path / "answer.csv")
     assert (tmp_path / "answer.csv").read_text() == "runs\n5\n"
 

@@ -16,6 +16,13 @@ from streamlit.testing.v1 import AppTest
 from analyzer.ingest import ingest
 
 APP = Path(__file__).resolve().parents[3] / "webapp" / "app.py"
+SAMPLES = (
+    "gpt2-prefill-bs1-s512",
+    "gpt2-prefill-bs1-s512-compile",
+    "gpt2-prefill-bs1-s512-graph",
+    "gpt2-prefill-bs2-s512",
+    "gpt2-prefill-bs8-s512",
+)
 PAGES = ("runs", "run", "timeline", "kernels", "compare", "sweep", "sql")
 
 
@@ -53,9 +60,9 @@ def written(path: Path, events: list[dict[str, Any]]) -> Path:
 
 @pytest.fixture(scope="session")
 def samples_store(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Path:
-    """The five sample runs."""
+    """Five sample runs."""
     store = tmp_path_factory.mktemp("store") / "samples.duckdb"
-    runs = sorted(path.parent for path in samples_dir.glob("*/manifest.json"))
+    runs = [samples_dir / name for name in SAMPLES]
     assert {result.state for result in ingest(runs, store, jobs=1)} == {"stored"}
     return store
 
