@@ -307,12 +307,13 @@ def main() -> int:
     about = environment("torch", "triton", "transformers")
     about["gpu_before"] = gpu_facts()
     results: list[Result] = []
-    jobs = [("full", model) for model in arguments.models]
     first = arguments.models[0]
-    jobs += [("piecewise", first), ("jit", first)]
+    jobs = [("full", first), ("piecewise", first), ("jit", first)]
     if not arguments.skip_peers:
-        jobs[1:1] = [("transformers", first)]
-        jobs += [("torch-compile", first), ("transformers-static", first)]
+        jobs[1:1] = [("transformers", first), ("torch-compile", first)]
+    jobs += [("full", model) for model in arguments.models[1:]]
+    if not arguments.skip_peers:
+        jobs += [("transformers-static", first)]
         jobs += [("transformers", model) for model in arguments.models[1:4]]
     for system, model in jobs:
         left = end - time.monotonic()

@@ -154,7 +154,10 @@ def test_addresses_stay_as_they_were_at_capture(llama):
         assert (engine._b.addresses(), engine._cache.storage_L2HSD.data_ptr()) == before
 
 
-def test_a_thousand_requests_with_captures_and_evictions_give_the_jit_tiers_tokens(llama):
+def test_a_thousand_requests_with_captures_and_evictions_give_the_jit_tiers_tokens(
+    llama, monkeypatch
+):
+    monkeypatch.setattr("hybrid.generator._MIN_AGE_S", 0.0)
     random.seed(4)
     lengths = [random.randint(1, 500) for _ in range(1000)]
     with (
