@@ -530,7 +530,9 @@ class Engine:
         kind, size = key
         began = time.perf_counter()
 
-        ops = _Yielding(self.ops) if scratch and self._cuda else self.ops
+        # A piecewise graph keeps calls of its network, which must not sleep when they are replayed.
+        gentle = scratch and self._cuda and self.options.mode == "full"
+        ops = _Yielding(self.ops) if gentle else self.ops
         network = Network(self.spec, self.weights, ops)
 
         def run(cut: Cut) -> None:
