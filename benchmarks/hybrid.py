@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -51,7 +52,7 @@ def gaps(tokens: Iterator[int]) -> list[float]:
     times = [time.perf_counter()]
     for _ in tokens:
         times.append(time.perf_counter())
-    return [(b - a) * 1e3 for a, b in zip(times, times[1:], strict=False)]
+    return [(b - a) * 1e3 for a, b in itertools.pairwise(times)]
 
 
 def ours(model: str, mode: str, sheet: Sheet) -> None:
@@ -290,6 +291,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Hybrid runtime beside its peers.")
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--seconds", type=float, default=400, help="start nothing after this long")
+    parser.add_argument("--name", default="hybrid", help="first part of the result file's name")
     parser.add_argument("--skip-peers", action="store_true")
     parser.add_argument("--commit", help="recorded where the checkout has no history")
     parser.add_argument("--child", nargs=2, metavar=("SYSTEM", "MODEL"), help=argparse.SUPPRESS)
@@ -324,7 +326,7 @@ def main() -> int:
     about["gpu_after"] = gpu_facts()
     print_table(results)
     device = about["gpu_before"].get("name", "cpu").replace(" ", "-").lower()
-    path = write("hybrid", device, about, results)
+    path = write(arguments.name, device, about, results)
     if arguments.commit:
         content = json.loads(path.read_text(encoding="utf-8"))
         content["commit"] = arguments.commit

@@ -423,7 +423,7 @@ class Engine:
     def _eager(self, ids: list[int]) -> None:
         """One pass of the untouched transformers model, its own cache, our sampler."""
         input_ids = torch.tensor([ids], device=self.device)
-        # transformers 5.2x renames the argument; under either name the model makes its own at first.
+        # transformers 5.2x renames the argument; None lets the model make a cache of its own.
         name = "cache" if "cache" in self._eager_arguments else "past_key_values"
         result = self._model(input_ids, use_cache=True, logits_to_keep=1, **{name: self._past})
         self._past = getattr(result, "cache", None) or result.past_key_values
@@ -597,7 +597,7 @@ class Engine:
         return tuple(i for i in range(1, len(flags)) if flags[i] != flags[i - 1])
 
     def capture_all(self, prompt_len: int, max_new_tokens: int) -> None:
-        """Capture, now, the graphs that a request of these sizes needs; returns when they are ready.
+        """Capture, now, the graphs that a request of these sizes needs; return when they are ready.
 
         Raises:
             ContextOverflow: The request would not fit.
@@ -648,7 +648,7 @@ class Engine:
     # ---- small things ---------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Return counters: requests by tier, captures, failures, evictions, stalls, bytes, times."""
+        """Return counters: steps by tier, captures, failures, evictions, stalls, bytes, times."""
         generator = self._generator
         return {
             "mode": self.options.mode,
@@ -724,8 +724,8 @@ class _Nothing:
 class _Yielding:
     """The operations, each followed by a moment without the interpreter lock.
 
-    A capture is Python from end to end; a serving thread that asks for the lock would otherwise wait
-    out the switch interval (5 ms) several times a token. 20 us asked for is about 70 us slept.
+    A capture is Python from end to end; a serving thread that asks for the lock would otherwise
+    wait out the switch interval (5 ms) several times a token. 20 us asked for are about 70 slept.
     """
 
     def __init__(self, ops: Any) -> None:

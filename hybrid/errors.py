@@ -1,4 +1,4 @@
-"""What a user of `hybrid` can fix, as exceptions. Anything else is a bug and keeps its traceback."""
+"""What a user of `hybrid` can fix, as exceptions. The rest are bugs and keep their traceback."""
 
 from __future__ import annotations
 

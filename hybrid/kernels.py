@@ -1,3 +1,4 @@
+# ruff: noqa: SIM108  (a compile-time branch of Triton must stay an if statement)
 """The runtime's operations as Triton kernels: the JIT side, in graphs and outside of them.
 
 Same names, arguments and in-place effects as `reference.py`. A decode step takes five kernels a

@@ -121,7 +121,8 @@ class Network:
         spec, ops = self.spec, self.ops
         ops.gemv(b.attention_N, layer.output, b.x_D, "add")
         if layer.experts is None:
-            assert layer.up is not None and layer.down is not None
+            assert layer.up is not None
+            assert layer.down is not None
             inner_F = b.inner_F[: spec.inner]
             ops.gemv(b.x_D, layer.up, inner_F, spec.activation, norm=layer.mlp_norm, eps=spec.eps)
             ops.gemv(inner_F, layer.down, b.x_D, "add")
@@ -149,7 +150,8 @@ class Network:
         spec, ops = self.spec, self.ops
         normed_TD, delta_TD = b.normed_TD[:rows], b.delta_TD[:rows]
         if layer.experts is None:
-            assert layer.up is not None and layer.down is not None
+            assert layer.up is not None
+            assert layer.down is not None
             self._dense_rows(b, layer.up, layer.down, spec.activation, rows, delta_TD)
             return
         experts = layer.experts
