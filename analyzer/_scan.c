@@ -41,7 +41,7 @@ typedef struct {
     Slot *slots; int64_t n_slots;
     int32_t *count_ph, *count_cat; int64_t *counts; int64_t n_counts, cap_counts;
     int64_t events;                 /* events seen so far, also the next event's index */
-    int64_t control_strings, nonfinite_values, trailing_commas;
+    int64_t trailing_commas;
     int64_t status, odd_start, odd_end, bad_at;
     int32_t keep_python, ph_X, ph_M, cat_python; int32_t last_count;
     char *scratch; int64_t scratch_cap;
@@ -242,21 +242,46 @@ static int skip_value(In *in, const char **a, const char **b) {
     int r;
     if (c == '"') { r = read_string(in, &x, &y, 0); *b = in->p; return r; }
     if (c != '{' && c != '[') { r = read_word(in, &x, &y); *b = in->p; return r; }
+    /* What may come next in the container: a value, a key, a colon, or a comma after a value. */
+    enum { VALUE, KEY_, COLON, AFTER } next = VALUE;
     char stack[64];
-    int depth = 0;
+    int depth = 0, first = 1;
     do {
         skip_space(in);
         if (in->p >= in->end) return 0;
         c = *in->p;
-        if (c == '"') { r = read_string(in, &x, &y, 0); if (r <= 0) return r; }
-        else if (c == '{' || c == '[') {
-            if (depth == 64) { in->bad = in->p; return -1; }
-            stack[depth++] = c == '{' ? '}' : ']'; in->p++;
+        in->bad = in->p;
+        if (c == '"') {
+            if (next != VALUE && next != KEY_) return -1;
+            if ((r = read_string(in, &x, &y, 0)) <= 0) return r;
+            next = next == KEY_ ? COLON : AFTER;
+            first = 0;
+        } else if (c == '{' || c == '[') {
+            if (next != VALUE || depth == 64) return -1;
+            stack[depth++] = c == '{' ? '}' : ']';
+            next = c == '{' ? KEY_ : VALUE;
+            first = 1;
+            in->p++;
         } else if (c == '}' || c == ']') {
-            if (stack[depth - 1] != c) { in->bad = in->p; return -1; }
-            depth--; in->p++;
-        } else if (c == ',' || c == ':') in->p++;
-        else { r = read_word(in, &x, &y); if (r <= 0) return r; }
+            if (!depth || stack[depth - 1] != c || !(next == AFTER || first)) return -1;
+            depth--;
+            next = AFTER;
+            first = 0;
+            in->p++;
+        } else if (c == ',') {
+            if (next != AFTER) return -1;
+            next = stack[depth - 1] == '}' ? KEY_ : VALUE;
+            in->p++;
+        } else if (c == ':') {
+            if (next != COLON) return -1;
+            next = VALUE;
+            in->p++;
+        } else {
+            if (next != VALUE) return -1;
+            if ((r = read_word(in, &x, &y)) <= 0) return r;
+            next = AFTER;
+            first = 0;
+        }
     } while (depth);
     *b = in->p;
     return 1;
@@ -424,9 +449,7 @@ static int read_event(Scanner *s, In *in) {
         in->bad = in->p;
         return -1;
     }
-    if (in->odd || ph == s->ph_M) { in->odd = 1; return 1; }
-    s->control_strings += (in->flags & CONTROL) != 0;
-    s->nonfinite_values += (in->flags & NONFINITE) != 0;
+    if (in->odd || (in->flags & (CONTROL | NONFINITE)) || ph == s->ph_M) { in->odd = 1; return 1; }
     row.index = s->events++;
     if (!hb_count(s, ph, cat, 1)) return -2;
     if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;

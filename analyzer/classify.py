@@ -180,7 +180,7 @@ _FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?<!fb)gemm|nvjet|cijk_|cutlass|cublas|xmma|matmul|bmm_|wgmma|splitk|tensorop|mfma|_mm_|mm_kernel"
             r"|implicit_con|conv(?!ert)|fprop|dgrad|wgrad|winograd|scudnn|hcudnn|igemm",
         ),
-        ("norm", r"norm|welford|rsqrt"),
+        ("norm", r"norm|welford|rsqrt|\bbn_(?:fw|bw)|moments|gammabeta|computefusedparams"),
         ("scan", r"scan|cumsum|cumprod"),
         ("reduce", r"reduce|softmax|_red_|_per_|mean|sum_kernel|logsumexp"),
         (

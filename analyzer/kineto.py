@@ -262,12 +262,6 @@ class _Document:
             metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
             thread_names=self.thread_names,
         )
-        if self.scanner.control_strings:
-            count, place = self.found.get("control_characters", (0, -1))
-            self.found["control_characters"] = (count + self.scanner.control_strings, place)
-        if self.scanner.nonfinite_values:
-            count, place = self.found.get("nonfinite", (0, -1))
-            self.found["nonfinite"] = (count + self.scanner.nonfinite_values, place)
         if self.scanner.trailing_commas:
             self.found["trailing_comma"] = (1, feed.place())
         if not trace.events:

@@ -40,8 +40,6 @@ class _State(ctypes.Structure):
         ("n_counts", ctypes.c_int64),
         ("cap_counts", ctypes.c_int64),
         ("events", ctypes.c_int64),
-        ("control_strings", ctypes.c_int64),
-        ("nonfinite_values", ctypes.c_int64),
         ("trailing_commas", ctypes.c_int64),
         ("status", ctypes.c_int64),
         ("odd_start", ctypes.c_int64),
@@ -158,22 +156,6 @@ class NativeScanner:
     @events.setter
     def events(self, value: int) -> None:
         self._state.contents.events = value
-
-    @property
-    def control_strings(self) -> int:
-        return self._state.contents.control_strings
-
-    @control_strings.setter
-    def control_strings(self, value: int) -> None:
-        self._state.contents.control_strings = value
-
-    @property
-    def nonfinite_values(self) -> int:
-        return self._state.contents.nonfinite_values
-
-    @nonfinite_values.setter
-    def nonfinite_values(self, value: int) -> None:
-        self._state.contents.nonfinite_values = value
 
     @property
     def trailing_commas(self) -> int:

@@ -96,7 +96,7 @@ class PureScanner:
         self._done: list[Rows] = []
         self._counts: dict[tuple[int, int], int] = defaultdict(int)
         self.events = 0
-        self.control_strings = self.nonfinite_values = self.trailing_commas = 0
+        self.trailing_commas = 0
         self.odd_start = self.bad_at = 0
         for text in (b"", b"X", b"M", b"python_function"):
             self.intern(text)

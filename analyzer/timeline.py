@@ -1,7 +1,8 @@
 """What a run did when, down-sampled to what a screen can show, and how its times are distributed.
 
-Read-only, like `queries.py`: a connection in, frames and records out. Nothing here returns a row an event:
-slices are bounded by lanes x pixel columns, account profiles by accounts x columns, distributions by points.
+Read-only, like `queries.py`: a connection in, frames and records out. Nothing here returns a row
+an event: slices are bounded by lanes x pixel columns, account profiles by accounts x columns,
+distributions by points.
 Integer nanoseconds on the trace's clock; the SQL is in `analyzer/sql/timeline_*.sql`.
 """
 
@@ -138,10 +139,10 @@ def host_event(connection: Connection, run_id: str, kind: str, event_id: int) ->
 
 @dataclass(frozen=True)
 class Stretches:
-    """Disjoint, sorted stretches of one thread's time, each on one account, and when the device was busy.
+    """Disjoint, sorted stretches of one thread's time, each on one account, and the device's busy time.
 
-    `account` holds places in `classify.ACCOUNTS`. As the ledger has it: summed over a step, or over the
-    trace, each account is the ledger's figure, to the nanosecond.
+    `account` holds places in `classify.ACCOUNTS`. As the ledger has it: summed over a step,
+    each account is the ledger's figure, to the nanosecond.
     """
 
     thread_id: int
@@ -154,8 +155,8 @@ class Stretches:
     def profile(self, start_ns: int, end_ns: int, columns: int = 400) -> pl.DataFrame:
         """Time of each account in each column of a window, and how much of it left the device idle.
 
-        Columns are of equal width; a window with few changes has a column from each to the next, which is
-        then of one account, and idle or busy as a whole.
+        Columns are of equal width; a window with few changes has a column from each to the next,
+        which is then of one account, and idle or busy as a whole.
 
         Returns:
             column, start_ns, end_ns, account, ns, exposed_ns; accounts without time are left out.
@@ -173,7 +174,7 @@ class Stretches:
                 continue
             start, end = self.start[mine], self.end[mine]
             ns = Measure(start, end).within(edges[:-1], edges[1:])
-            # Device-busy time within an account up to a moment: whole stretches, and the last one's part.
+            # Device-busy time in an account up to a moment: whole stretches, the last one's part.
             bare = _overlap_up_to(start, end, busy, edges)
             some = np.flatnonzero(ns)
             parts.append(
@@ -220,8 +221,8 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     span = "start_ns, start_ns + dur_ns AS end_ns"
     calls = _columns(
         connection,
-        f"SELECT {span}, list_position({list(classify.ACCOUNTS)!r}, account)::BIGINT - 1 AS account, "
-        f"is_launch FROM calls WHERE {here} AND thread_id = $thread_id",
+        f"SELECT {span}, is_launch, "
+        f"list_position({list(classify.ACCOUNTS)!r}, account)::BIGINT - 1 AS account FROM calls WHERE {here} AND thread_id = $thread_id",
         where,
     )
     ops = _columns(
