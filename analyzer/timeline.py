@@ -139,7 +139,7 @@ def host_event(connection: Connection, run_id: str, kind: str, event_id: int) ->
 
 @dataclass(frozen=True)
 class Stretches:
-    """Disjoint, sorted stretches of one thread's time, each on one account, and the device's busy time.
+    """Disjoint, sorted stretches of one thread's time by account, and the device's busy time.
 
     `account` holds places in `classify.ACCOUNTS`. As the ledger has it: summed over a step,
     each account is the ledger's figure, to the nanosecond.
@@ -222,7 +222,8 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     calls = _columns(
         connection,
         f"SELECT {span}, is_launch, "
-        f"list_position({list(classify.ACCOUNTS)!r}, account)::BIGINT - 1 AS account FROM calls WHERE {here} AND thread_id = $thread_id",
+        f"list_position({list(classify.ACCOUNTS)!r}, account)::BIGINT - 1 AS account "
+        f"FROM calls WHERE {here} AND thread_id = $thread_id",
         where,
     )
     ops = _columns(

@@ -1,9 +1,9 @@
 """How long until a page of the web app is painted, on a store with many runs and events?
 
-Builds a store of copies of one sample run (`--copies` times its events laid one after the other, in `--runs`
-runs), serves it, and opens every page in a fresh context of one Chromium. Painted: the heading stands and the
-server has answered all. The server is warm (one page was open before), its answers are not: before each
-first visit the store's time of change is moved on, which empties the app's memory of answers.
+Builds a store of runs that each hold a sample's events several times, one after the other;
+serves it, and opens every page in a fresh context of one Chromium. Painted: the heading stands and
+the server has answered all. The server is warm (a page was open before). "new": the store's time of
+change was moved on, so that the app remembers no answer; "again": the same page once more.
 
     python benchmarks/webapp.py                      # 200 runs, 20 million events
     python benchmarks/webapp.py --events 200000 --runs 20
@@ -31,8 +31,8 @@ from analyzer.ingest import ingest
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512"
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 # Ids and times that a copy within a run moves on, so that each stays its own.
 MOVED = {
@@ -198,9 +198,8 @@ def main() -> None:
         if not store.exists():
             began = time.perf_counter()
             build(store, arguments.runs, arguments.events)
-            print(
-                f"store built in {time.perf_counter() - began:.0f} s, {store.stat().st_size:,} bytes"
-            )
+            seconds = time.perf_counter() - began
+            print(f"store built in {seconds:.0f} s, {store.stat().st_size:,} bytes")
         with duckdb.connect(str(store), read_only=True) as connection:
             (sizes,) = connection.execute(
                 "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM ops) + "

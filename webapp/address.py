@@ -1,7 +1,8 @@
-"""The page's address holds its state: what a person chose is in the URL, so a copied URL shows the same.
+"""The page's address holds its state: a copied URL shows what its owner saw.
 
-A widget here takes its value from the query parameter of its name and writes it there when it changes. The
-address is the only truth: the back button, a link and a fresh browser all lead to the same page.
+A widget here takes its value from the query parameter of its name and writes it there when it
+changes. The address is the only truth: the back button, a link and a fresh browser all lead to the
+same page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Charts: records in, an Altair chart out. Pure functions that know neither the store nor Streamlit.
+"""Charts: records in, an Altair chart out. Pure functions: no store, no Streamlit.
 
-Colours and their order are given, never left to the library. Axes carry units, tips the exact value.
+Colours and their order are given, never left to the library. Axes carry units, tips exact values.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _wide_axis(limit: int = 260) -> alt.Axis:
 
 
 def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Chart:
-    """Each account's time on the launching thread: exposed solid, hidden behind device work pale."""
+    """Each account's time on the launching thread: exposed solid, hidden pale."""
     wall = sum(entry["ns"] for entry in accounts.values()) or 1
     name, scale = format.unit([entry["ns"] for entry in accounts.values()])
     frame = pl.DataFrame(
@@ -488,7 +488,7 @@ LANE_KINDS = {"region": "regions", "op": "ops", "call": "calls", "stream": "stre
 def lanes(
     profile: pl.DataFrame | None, slices: pl.DataFrame, threads: Mapping[int, str], main: int | None
 ) -> list[tuple[str, str]]:
-    """Lanes from top to bottom, (key, label): the main thread's accounts and events, others, the device."""
+    """Lanes from top to bottom, (key, label): main thread, other threads, device."""
     found = {(kind, lane) for kind, lane in slices.select("lane_kind", "lane").iter_rows()}
     host = [pair for pair in found if pair[0] != "stream"]
     order = {"region": 0, "op": 1, "call": 2}
@@ -517,7 +517,7 @@ def timeline_rows(
     origin_ns: int,
     scale: float,
 ) -> pl.DataFrame:
-    """Rectangles in screen units: x in time units from the trace's start, y in lanes from the top."""
+    """Rectangles: x in time units from the trace's start, y in lanes from the top."""
     place = {key: float(i) for i, key in enumerate(keys)}
     parts: list[pl.DataFrame] = []
     columns = ["x", "x2", "y", "y2", "colour", "name", "shown", "note", "event"]

@@ -1,4 +1,4 @@
-"""`webapp`: serve the pages over one store. Imports nothing heavy at first: a bare install must answer."""
+"""`webapp`: serve the pages over one store. Imports little at first: a bare install answers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if not _is_loopback(arguments.host):
         print(
-            f"note: {arguments.host} can be reached by others; the pages have no login, and whoever "
-            "reaches them reads, queries and adds to this store.",
+            f"note: {arguments.host} can be reached by others; the pages have no login: "
+            "whoever reaches them reads, queries and adds to this store.",
             file=sys.stderr,
         )
     os.environ[STORE_VARIABLE] = str(Path(arguments.db).absolute())
@@ -76,7 +76,7 @@ def _serve(options: dict[str, Any]) -> None:
     import webapp.data  # noqa: F401
 
     flags = {name.replace(".", "_"): value for name, value in options.items()}
-    # Else the first visitor of a deep link gets that file of pages/ alone, without app.py around it.
+    # Else a deep link's first visitor gets that file of pages/ alone, without app.py.
     PagesManager.uses_pages_directory = False
     bootstrap.load_config_options(flag_options=flags)
     bootstrap.run(str(APP), False, [], flags)

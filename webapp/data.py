@@ -1,7 +1,7 @@
 """Everything the pages read: short read-only connections, answers kept until the store changes.
 
-The only `st.cache_*` of the app. A key holds the store's path, time of change and size, so a load by the
-command line shows at the next look. Writing (an upload) goes through `analyzer.ingest`.
+The only `st.cache_*` of the app. A key holds the store's path, time of change and size, so a load
+by the command line shows at the next look. Writing (an upload) goes through `analyzer.ingest`.
 """
 
 from __future__ import annotations

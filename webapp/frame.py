@@ -1,4 +1,4 @@
-"""What every page has: a heading, one clear message for what a person can mend, charts with downloads."""
+"""What every page has: a heading, errors in one clear line, charts with downloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_STEP = "make a recording with `collector record`, or take any PyTorch prof
 
 @contextmanager
 def page(title: str, question: str) -> Iterator[None]:
-    """Heading and question of a page; an error that a person can mend ends the page with its one line."""
+    """Heading and question; an error that a person can mend ends the page in one line."""
     st.title(title)
     st.caption(question)
     try:

@@ -1,7 +1,8 @@
 """Colours of the app: one for each account and component, the same on every page, light and dark.
 
-The accounts' colours follow Okabe and Ito's palette, which colour-blind people can tell apart; where it has
-too few, a lighter or darker relative. Tests check the text's contrast (WCAG AA) and the distances.
+The accounts' colours follow Okabe and Ito's palette, which colour-blind people can tell apart;
+where it has too few, a relative of another lightness. Tests check the text's contrast
+(WCAG AA) and the distances.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ PAGES = {
     "sql": "sql?run=1",
 }
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 PATIENCE_MS = 20_000
 
@@ -56,7 +56,7 @@ class Watched:
         )
 
     def note_console(self, message: Any) -> None:
-        # Opened below the root, Streamlit's own start looks for its server at the page's address first.
+        # Opened below the root, Streamlit first looks for its server at the page's address.
         probe = "/_stcore/" in message.location.get("url", "") and "404" in message.text
         if message.type == "error" and not probe:
             self.console.append(message.text)
@@ -119,7 +119,7 @@ def browser(chromium: str) -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any, server: str) -> Iterator[Callable[..., Watched]]:
-    """Open a page in a context of its own; at the end nothing may have complained or left the machine."""
+    """Open a page in its own context; nothing may have complained or left the machine."""
     opened: list[tuple[Any, Watched]] = []
 
     def new(path: str = "", *, scheme: str = "light", width: int = 1440) -> Watched:

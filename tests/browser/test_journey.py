@@ -95,7 +95,8 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     other.page.get_by_role("heading", name=f"{GRAPH} against {EAGER}").wait_for()
     assert other.page.url == page.url
     with other.page.expect_download() as picture:
-        other.page.get_by_role("button", name="PNG").first.click()
+        waterfall = other.page.get_by_test_id("stDownloadButton").filter(has_text="PNG")
+        waterfall.first.get_by_role("button").click()
     picture.value.save_as(tmp_path / "waterfall.png")
     assert (tmp_path / "waterfall.png").read_bytes().startswith(b"\x89PNG")
 
@@ -146,13 +147,16 @@ CONTRAST = """() => {
   const poor = [];
   for (const e of document.querySelectorAll('body *')) {
     const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-    if (!own || !e.offsetParent || e.closest('[disabled], [aria-disabled=true], svg, style, script')) continue;
-    const style = getComputedStyle(e); if (style.visibility === 'hidden' || +style.opacity === 0) continue;
+    if (!own || !e.offsetParent || 
+      e.closest('[disabled], [aria-disabled=true], svg, style, script')) continue;
+    const style = getComputedStyle(e);
+    if (style.visibility === 'hidden' || +style.opacity === 0) continue;
     const below = ground(e), ink = mix(parse(style.color), below);
     const [hi, lo] = [light(ink), light(below)].sort((a, b) => b - a);
     const ratio = (hi + 0.05) / (lo + 0.05);
     const big = parseFloat(style.fontSize) >= 24;
-    if (ratio < (big ? 3 : 4.5)) poor.push(`${ratio.toFixed(2)} ${style.color} ${e.textContent.trim().slice(0, 60)}`);
+    if (ratio < (big ? 3 : 4.5)) poor.push(
+      `${ratio.toFixed(2)} ${style.color} ${e.textContent.trim().slice(0, 60)}`);
   }
   return [...new Set(poor)]; }"""
 

@@ -81,7 +81,8 @@ def latencies(runs: list[dict[str, Any]], names: dict[str, str]) -> None:
 def pair(found: dict[str, Any], number: int, dark: bool) -> None:
     """One run against the base."""
     st.subheader(
-        f"{format.plain(format.short(found['other'], 60))} against {format.plain(format.short(found['base'], 60))}",
+        f"{format.plain(format.short(found['other'], 60))} against "
+        f"{format.plain(format.short(found['base'], 60))}",
         anchor=False,
     )
     st.markdown(format.plain(found["verdict"]))
@@ -96,7 +97,8 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
     with st.expander("Kernels that came, went or changed", expanded=True):
         change_table(
             found["kernels"],
-            ("clean_name", "op", "family", "status", "before", "after", "before_ns", "after_ns", "change_ns"),
+            ("clean_name", "op", "family", "status", "before", "after",
+                "before_ns", "after_ns", "change_ns"),
             f"kernel-changes-{number}",
             "kernels",
         )  # fmt: skip

@@ -73,7 +73,8 @@ def kernel_choice(run_id: str) -> None:
         show=lambda k: (
             "choose one"
             if not k
-            else f"{format.short(rows[k]['clean_name'], 70)} · {format.short(rows[k]['op'], 30)} · {k}"
+            else f"{format.short(rows[k]['clean_name'], 70)} · "
+            f"{format.short(rows[k]['op'], 30)} · {k}"
         ),
     )
     if not chosen:
@@ -94,9 +95,7 @@ def kernel_choice(run_id: str) -> None:
     facts.metric("match tier", row["match_tier"] or "no replay", border=True)
     launches = data.ask("launches_of", run_id, int(chosen))
     if launches.is_empty():
-        st.info(
-            "No launch of its own: it runs inside a CUDA graph, whose launch counts for its first kernel."
-        )
+        st.info("No launch of its own: it runs in a CUDA graph, whose launch has its first kernel.")
         return
     frame.table(
         frame.ns_columns(launches.drop("call_start_ns", "call_id", "trace_id").head(MOST_SHOWN)),
@@ -197,7 +196,8 @@ def ops_table(run_id: str, search: str) -> None:
     frame.table(
         frame.ns_columns(
             ops.head(MOST_SHOWN).select(
-                "op", "launches", "kernels", "host_ns", "t_py_ns", "t_dispatch_ns", "ft_ns", "ct_ns", "kt_ns", "device_ns",
+                "op", "launches", "kernels", "host_ns", "t_py_ns", "t_dispatch_ns",
+                "ft_ns", "ct_ns", "kt_ns", "device_ns",
             )
         ),
         "Operators by host cost",

@@ -25,7 +25,8 @@ def advice(report: dict[str, Any], part: dict[str, Any]) -> list[str]:
     costs = {key: part[key] for key in ("ft_ns", "ct_ns", "kt_ns") if part[key] is not None}
     if not costs or orchestration is None:
         return ["Without a launch floor the shares of the host's cost are unknown."]
-    each = f"{format.count(launches)} launches, {format.duration(orchestration / max(launches, 1))} each"
+    cost = format.duration(orchestration / max(launches, 1))
+    each = f"{format.count(launches)} launches, {cost} each"
     worst = max(costs, key=lambda key: costs[key])
     share = format.share(costs[worst] / orchestration) if orchestration else format.UNKNOWN
     if worst == "ft_ns":
@@ -36,8 +37,8 @@ def advice(report: dict[str, Any], part: dict[str, Any]) -> list[str]:
         )
     elif worst == "ct_ns":
         found.append(
-            f"**Library translation dominates**: dCT is {format.duration(costs[worst])}, {share} of "
-            f"T_Orchestration ({each}). Fewer and larger library calls, kernels chosen ahead of "
+            f"**Library translation dominates**: dCT is {format.duration(costs[worst])}, {share} "
+            f"of T_Orchestration ({each}). Fewer and larger library calls, kernels chosen ahead of "
             "time, or CUDA graphs avoid it."
         )
     else:

@@ -15,7 +15,8 @@ EXAMPLES = {
         "FROM kernel_summary\nGROUP BY ALL\nORDER BY device_ms DESC\nLIMIT 20"
     ),
     "Accounts of every run's steps": (
-        "SELECT runs.name, ledger.account, sum(ledger.ns) / 1e6 AS ms, sum(ledger.exposed_ns) / 1e6 AS exposed_ms\n"
+        "SELECT runs.name, ledger.account, sum(ledger.ns) / 1e6 AS ms,\n"
+        "  sum(ledger.exposed_ns) / 1e6 AS exposed_ms\n"
         "FROM ledger JOIN runs USING (run_id)\nWHERE is_main AND step_id IS NOT NULL\n"
         "GROUP BY ALL\nORDER BY runs.name, ms DESC"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -48,7 +49,7 @@ def crossovers(points: list[dict[str, Any]], along: str) -> list[str]:
         series[point["series"]][point["x"]].append(point["value"])
     for name, at in series.items():
         means = [(x, sum(v) / len(v)) for x, v in sorted(at.items())]
-        for (x1, a), (x2, b) in zip(means, means[1:], strict=False):
+        for (x1, a), (x2, b) in pairwise(means):
             for bound, side in (
                 (charts.HOST_BOUND_BELOW, "stops being host-bound"),
                 (charts.DEVICE_BOUND_FROM, "becomes device-bound"),
@@ -57,8 +58,8 @@ def crossovers(points: list[dict[str, Any]], along: str) -> list[str]:
                     share = (bound - a) / (b - a)
                     near = x1 + share * (x2 - x1)
                     found.append(
-                        f"{format.plain(name)} {side} between {along} {x1:g} and {x2:g} (near {near:.3g}, by a "
-                        "straight line)"
+                        f"{format.plain(name)} {side} between {along} {x1:g} and {x2:g} "
+                        f"(near {near:.3g}, by a straight line)"
                     )
     return found
 

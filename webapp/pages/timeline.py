@@ -182,9 +182,9 @@ def main() -> None:
         st.info("Nothing ran in this part of the trace.")
     else:
         st.caption(
-            f"{format.duration(high - low)} of {format.duration(end_ns - start_ns)}. Drag to mark a part "
-            "and zoom to it; click an event for its launch, op and match. Short events of a pixel "
-            "column are drawn as one."
+            f"{format.duration(high - low)} of {format.duration(end_ns - start_ns)}. Drag to mark "
+            "a part and zoom to it; click an event for its launch, op and match. Short events of a "
+            "pixel column are drawn as one."
         )
         chart = charts.timeline(
             rows,

@@ -1,4 +1,4 @@
-"""Stores for the pages' tests: the samples, an empty place, a run without GPU, one without floor."""
+"""Stores for the pages' tests: the samples, and made ones without GPU or floor."""
 
 from __future__ import annotations
 

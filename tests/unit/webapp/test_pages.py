@@ -201,8 +201,9 @@ def test_a_newer_store_asks_for_an_upgrade(store_of, show, page):
 def test_a_locked_store_is_said_to_be_in_use(store_of, show, monkeypatch):
     store = store_of(cpu=CPU_EVENTS)
     monkeypatch.setattr("webapp.data.PATIENCE_S", 0.3)
+    code = f"import duckdb; c = duckdb.connect({str(store)!r}); print(1, flush=True); input()"
     holder = subprocess.Popen(
-        [sys.executable, "-c", f"import duckdb; c = duckdb.connect({str(store)!r}); print('held', flush=True); input()"],
+        [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
