@@ -271,7 +271,10 @@ class Engine:
             ahead = 0 if self.options.mode == "eager" else self.options.run_ahead
             while received < new:
                 # The first round queues decode steps right behind prefill, before its token.
-                while self._step < new and self._step - received <= ahead:
+                # A driver call of a capture can hold a launch back until the queue is empty: a short
+                # queue then costs the reader nothing, a long one all its steps.
+                now_ahead = min(ahead, 1) if self.capturing else ahead
+                while self._step < new and self._step - received <= now_ahead:
                     self._advance()
                 token = self._receive(received)
                 received += 1
@@ -545,6 +548,9 @@ class Engine:
             graph = host_graph(run)
             return Entry(key, graph, 0, (time.perf_counter() - began) * 1e3)
         torch.cuda.set_device(self.device)
+        if scratch and self._busy:
+            # The reader has seen `capturing`; let the steps queued before it drain.
+            time.sleep(min(0.05, (self.options.run_ahead + 1) * self._token_ms / 1e3))
         with self._capture_lock:
             self._warm_thread(key, scratch)
             free_before, _ = torch.cuda.mem_get_info(self.device)
