@@ -3,7 +3,7 @@
 Builds a store of runs that each hold a sample's events several times, one after the other; serves
 it, and opens every page in a fresh context of one Chromium. First paint: the page's heading stands;
 complete: the server has answered all. The server is warm (a page was open before). "new": the
-store's time of change was moved on, so that the app remembers no answer; "again": the same page once more.
+store's time of change was moved on, so that the app remembers no answer; "again": the same page.
 
     python benchmarks/webapp.py                      # 200 runs, 20 million events
     python benchmarks/webapp.py --events 200000 --runs 20
