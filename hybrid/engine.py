@@ -271,8 +271,8 @@ class Engine:
             ahead = 0 if self.options.mode == "eager" else self.options.run_ahead
             while received < new:
                 # The first round queues decode steps right behind prefill, before its token.
-                # A driver call of a capture can hold a launch back until the queue is empty: a short
-                # queue then costs the reader nothing, a long one all its steps.
+                # A capture can hold a launch back until the queue is empty: a short queue then
+                # costs the reader nothing, a long one all its steps. See docs/decisions/0104.
                 now_ahead = min(ahead, 1) if self.capturing else ahead
                 while self._step < new and self._step - received <= now_ahead:
                     self._advance()
