@@ -52,6 +52,8 @@ def result(rows: pl.DataFrame, seconds: float) -> None:
     left, right = st.columns(2)
     x = left.selectbox("Along", flat, index=flat.index(words[0]) if words else 0)
     y = right.selectbox("Value", numeric, index=len(numeric) - 1)
+    if x is None or y is None:
+        return
     frame.chart(charts.free(rows, x, y), "answer-chart", f"{y} along {x}")
 
 
@@ -83,7 +85,9 @@ def main() -> None:
                 key=f"sql {hash(start)}",
             )
             row = st.container(horizontal=True, vertical_alignment="bottom")
-            seconds = row.selectbox("Time limit (s)", [5, 10, 30, 60], index=1, width=150)
+            seconds = float(
+                row.selectbox("Time limit (s)", [5, 10, 30, 60], index=1, width=150) or 10
+            )
             sent = row.form_submit_button("Run", icon=":material/play_arrow:", type="primary")
         if sent:
             address.put(sql=sql, run="1")
