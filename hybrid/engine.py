@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -777,10 +778,8 @@ def _check_device(device: torch.device, mode: str) -> None:
             f"{torch.cuda.get_device_name(device)} has compute capability {major}.{minor}; "
             "the kernels need 8.0 or newer (bfloat16). Use mode='eager'"
         )
-    try:
-        import triton  # noqa: F401  (only whether it is there)
-    except ImportError as error:
+    if find_spec("triton") is None:
         raise UnsupportedDevice(
             "Triton is not installed, and the kernels need it: pip install triton, "
             "or use mode='eager'"
-        ) from error
+        )

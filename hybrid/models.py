@@ -134,9 +134,10 @@ def load(path: str, dtype: torch.dtype, device: str | torch.device) -> Any:
     from transformers import AutoModelForCausalLM  # deferred: as in `build`
 
     try:
-        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
     except (OSError, ValueError) as error:
         raise HybridError(
             f"no model at {path!r}: {error}. Give a folder that transformers saved, "
             f"or a built-in name: {', '.join(names())}"
         ) from error
+    return model.to(device).eval()
