@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzer import classify
 from analyzer.attribution import DEVICE_KINDS, Attributed
-from analyzer.intervals import Bools, Ints, disjoint
+from analyzer.intervals import Bools, Ints, Measure, disjoint
 from analyzer.ordinals import ordinals
 
 # No duration is this small: a NULL in an integer array.
@@ -212,12 +212,8 @@ def _no_translation_between(a: Attributed, call: Ints, begin: Ints) -> Ints:
         own = np.flatnonzero((calls.thread == thread) & ~calls.bad)
         which, start, end = disjoint(calls.start[own], calls.end[own])
         skip = calls.no_translation[own[which]]
-        start, end = start[skip], end[skip]
-        running = np.concatenate(([0], np.cumsum(end - start)))
         mine = calls.thread[call] == thread
-        low = np.searchsorted(start, begin[mine])
-        high = np.searchsorted(start, calls.start[call[mine]])
-        result[mine] = running[high] - running[np.minimum(low, high)]
+        result[mine] = Measure(start[skip], end[skip]).within(begin[mine], calls.start[call[mine]])
     return result
 
 

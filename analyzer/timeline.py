@@ -18,12 +18,10 @@ import numpy.typing as npt
 import polars as pl
 
 from analyzer import classify
+from analyzer.accounts import ACCOUNT, LibraryLaunches, cut, give_library
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
-from analyzer.intervals import Ints, Measure, disjoint, union
-
-_ACCOUNT = {name: i for i, name in enumerate(classify.ACCOUNTS)}
-_NEVER = np.iinfo(np.int64).min
+from analyzer.intervals import Ints, Measure, union
 
 
 @cache
@@ -34,7 +32,8 @@ def _sql(name: str) -> str:
 
 def _frame(connection: Connection, sql: str, parameters: dict[str, Any]) -> pl.DataFrame:
     relation = connection.sql(sql, params=parameters)
-    return cast("pl.DataFrame", pl.from_arrow(relation.to_arrow_table()))
+    table = relation.to_arrow_table()
+    return cast("pl.DataFrame", pl.from_arrow(table))  # pyright: ignore[reportUnknownMemberType]
 
 
 def _rows(connection: Connection, sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
@@ -168,7 +167,7 @@ class Stretches:
             edges = np.unique(np.concatenate((edges[[0, -1]], *own)))
         busy = Measure(self.busy_start, self.busy_end)
         parts: list[pl.DataFrame] = []
-        for name, code in _ACCOUNT.items():
+        for name, code in ACCOUNT.items():
             mine = self.account == code
             if not mine.any():
                 continue
@@ -202,7 +201,7 @@ def _overlap_up_to(start: Ints, end: Ints, busy: Measure, time: Ints) -> Ints:
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(busy.within(start, end))))
     i = np.searchsorted(start, time, "right") - 1
     at = np.maximum(i, 0)
-    last = busy.within(start[at], np.clip(time, start[at], end[at]))
+    last = busy.within(start[at], np.minimum(np.maximum(time, start[at]), end[at]))
     return np.where(i < 0, 0, before[at] + last)
 
 
@@ -245,10 +244,7 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
         f"SELECT {span} FROM device_events WHERE {here}",
         {"run_id": run_id, "trace_id": trace_id},
     )
-    which, call_start, call_end = disjoint(_ints(calls["start_ns"]), _ints(calls["end_ns"]))
     in_op = ~ops["is_region"].astype(bool)
-    op_start, op_end = union(_ints(ops["start_ns"][in_op]), _ints(ops["end_ns"][in_op]))
-    region_start, region_end = union(_ints(ops["start_ns"][~in_op]), _ints(ops["end_ns"][~in_op]))
     busy_start, busy_end = union(_ints(device["start_ns"]), _ints(device["end_ns"]))
     edges = [
         edge
@@ -260,78 +256,25 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
         for edge in (row["start_ns"], row["end_ns"])
     ]
     edges += [edge for array in (busy_start[:1], busy_end[-1:]) for edge in array.tolist()]
-    points = np.unique(
-        np.concatenate(
-            (
-                call_start,
-                call_end,
-                op_start,
-                op_end,
-                region_start,
-                region_end,
-                np.array(edges, np.int64),
-            )
-        )
-    )
-    start, end = points[:-1], points[1:]
-    account = np.full(len(start), _ACCOUNT["python"], np.int64)
-    account[_inside(region_start, region_end, start)] = _ACCOUNT["region"]
-    account[_inside(op_start, op_end, start)] = _ACCOUNT["framework"]
-    if len(call_start):
-        at = np.searchsorted(call_start, start, "right") - 1
-        in_call = (at >= 0) & (call_end[at] > start)
-        account[in_call] = _ints(calls["account"])[which][at[in_call]]
     launching = calls["is_launch"].astype(bool)
-    start, end, account = _split_library(
-        (start, end, account),
-        _ints(library["start_ns"]),
-        _ints(library["dct_ns"]),
-        _ints(library["step_ns"]),
+    owned = give_library(
+        cut(
+            (_ints(calls["start_ns"]), _ints(calls["end_ns"]), _ints(calls["account"])),
+            (_ints(ops["start_ns"][in_op]), _ints(ops["end_ns"][in_op])),
+            (_ints(ops["start_ns"][~in_op]), _ints(ops["end_ns"][~in_op])),
+            np.array(edges, np.int64),
+        ),
+        LibraryLaunches(
+            _ints(library["start_ns"]), _ints(library["dct_ns"]), _ints(library["step_ns"])
+        ),
         (_ints(calls["start_ns"][launching]), _ints(calls["end_ns"][launching])),
     )
+    start, end, account = owned.start, owned.end, owned.account
     return Stretches(main[0]["thread_id"], start, end, account, busy_start, busy_end)
 
 
 def _ints(values: npt.NDArray[Any]) -> Ints:
     return np.ma.getdata(values).astype(np.int64, copy=False)
-
-
-def _inside(start: Ints, end: Ints, time: Ints) -> npt.NDArray[np.bool_]:
-    if not len(start):
-        return np.zeros(len(time), bool)
-    at = np.searchsorted(start, time, "right") - 1
-    return (at >= 0) & (end[at] > time)
-
-
-def _split_library(
-    base: tuple[Ints, Ints, Ints], call: Ints, dct: Ints, step: Ints, launches: tuple[Ints, Ints]
-) -> tuple[Ints, Ints, Ints]:
-    """Give `library` its part: of the op time before each library launch, the dCT nearest to it."""
-    start, end, account = base
-    framework = account == _ACCOUNT["framework"]
-    if not len(call) or not framework.any():
-        return base
-    order = np.argsort(launches[0], kind="stable")
-    reach = np.concatenate(([_NEVER], np.maximum.accumulate(launches[1][order])))
-    begin = reach[np.searchsorted(launches[0][order], call)]
-    begin = np.minimum(np.maximum(begin, step), call)
-    op_time = Measure(start[framework], end[framework])
-    high = op_time.up_to(call)
-    low = np.maximum(op_time.up_to(begin), high - dct)
-    some = high > low
-    low, high = low[some], high[some]
-    if not len(low):
-        return base
-    cut_start, cut_end = op_time.inverse(low), op_time.inverse(high - 1) + 1
-    points = np.unique(np.concatenate((start, end[-1:], cut_start, cut_end)))
-    source = np.searchsorted(start, points[:-1], "right") - 1
-    new_start, new_end, new_account = points[:-1], points[1:], account[source].copy()
-    measured = op_time.up_to(new_start)
-    order = np.argsort(low, kind="stable")
-    at = np.searchsorted(low[order], measured, "right") - 1
-    taken = (at >= 0) & (high[order][at] > measured) & (new_account == _ACCOUNT["framework"])
-    new_account[taken] = _ACCOUNT["library"]
-    return new_start, new_end, new_account
 
 
 # -- distributions and per-run figures

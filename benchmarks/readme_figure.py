@@ -1,4 +1,4 @@
-"""Draws README's figure from the bundled runs: where a step's time goes, eager, compiled, as a graph.
+"""Draws README's figure: where a step's time goes, eager, compiled and as one CUDA graph.
 
 Usage: python benchmarks/readme_figure.py [OUT.png]
 """
