@@ -264,7 +264,9 @@ def trace_floor(samples: Ints) -> Floor:
     """Estimate the floor from clean launch gaps: their 5th percentile, from 20 samples on."""
     if len(samples) < FEWEST_CLEAN_SAMPLES:
         return Floor("none", UNKNOWN, {})
-    return Floor("trace", percentile(samples, FLOOR_PERCENTILE), {})
+    ns = percentile(samples, FLOOR_PERCENTILE)
+    # Kernels that start before their launch tell of two clocks, not of a floor.
+    return Floor("trace", ns, {}) if ns >= 0 else Floor("none", UNKNOWN, {})
 
 
 def percentile(samples: Ints, percent: float) -> int:

@@ -184,7 +184,7 @@ def _floor(source: Source, spans: list[Launches]) -> tuple[Floor, list[dict[str,
                     "p95_ns": decompose.percentile(samples, 95),
                 }
             )
-            if definition == FLOOR_DEFINITION:
+            if definition == FLOOR_DEFINITION and p50 >= 0:  # else the clocks differ
                 by_api[api] = p50
     if by_api:
         default = by_api.get("cudaLaunchKernel") or sorted(by_api.values())[len(by_api) // 2]
@@ -685,8 +685,8 @@ class _Builder:
                     1,
                     None,
                     "no launch floor: none was measured and the trace has fewer than "
-                    f"{decompose.FEWEST_CLEAN_SAMPLES} clean launches; dKT, T_Orchestration and "
-                    f"HDBI {where} are unknown",
+                    f"{decompose.FEWEST_CLEAN_SAMPLES} clean launches, or kernels before their "
+                    f"launch; dKT, T_Orchestration and HDBI {where} are unknown",
                 )
             )
         elif t.floor_source == "trace":
