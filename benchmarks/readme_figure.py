@@ -15,6 +15,7 @@ import polars as pl
 from analyzer import queries
 from analyzer.classify import ACCOUNTS
 from analyzer.ingest import ingest
+from webapp import theme
 
 SAMPLES = Path(__file__).parent.parent / "analyzer" / "samples"
 RUNS = {
@@ -23,18 +24,7 @@ RUNS = {
     "gpt2-prefill-bs1-s512-graph": "CUDA graph",
 }
 TAIL = "device only"
-COLOURS = {
-    "python": "#0072B2",
-    "region": "#56B4E9",
-    "framework": "#E69F00",
-    "library": "#D55E00",
-    "launch": "#CC79A7",
-    "graph_launch": "#8B4A9C",
-    "memory": "#009E73",
-    "wait": "#999999",
-    "other_call": "#555555",
-    TAIL: "#DDDDDD",
-}
+COLOURS = {**theme.ACCOUNTS, TAIL: theme.DEVICE_TAIL}
 
 
 def step_rows() -> list[dict[str, object]]:
