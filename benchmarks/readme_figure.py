@@ -1,6 +1,6 @@
 """Draws README's figure: where a step's time goes, eager, compiled and as one CUDA graph.
 
-Usage: python benchmarks/readme_figure.py [OUT.png]
+Usage: python -m benchmarks.readme_figure [OUT.png], from the top folder
 """
 
 from __future__ import annotations
