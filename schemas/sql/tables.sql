@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS runs (
   name VARCHAR,                  -- shown; need not be unique
   source VARCHAR,                -- run_directory | trace
   path VARCHAR,                  -- where it was read from, as given
-  content_sha256 VARCHAR,        -- of the files' hashes and the options that change the result
+  content_sha256 VARCHAR,        -- of the files' roles and hashes
   recording_id VARCHAR,          -- manifest run_id; NULL for a bare trace
   created_at VARCHAR,            -- when it was recorded (ISO 8601), NULL if the source does not say
   ingested_at VARCHAR,           -- ISO 8601, UTC
