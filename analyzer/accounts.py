@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer import classify
-from analyzer.intervals import Bools, Ints, Measure, disjoint, union
+from analyzer.intervals import Bools, Ints, Measure, disjoint, distinct, union
 
 ACCOUNT = {name: i for i, name in enumerate(classify.ACCOUNTS)}
 _NEVER = np.iinfo(np.int64).min
@@ -51,7 +51,7 @@ def cut(
     call_account = calls[2][which]
     op_start, op_end = union(*ops)
     region_start, region_end = union(*regions)
-    points = np.unique(
+    points = distinct(
         np.concatenate((call_start, call_end, op_start, op_end, region_start, region_end, edges))
     )
     start, end = points[:-1], points[1:]
@@ -94,7 +94,7 @@ def give_library(owned: Owned, library: LibraryLaunches, launches: tuple[Ints, I
     if not len(low):
         return owned
     cut_start, cut_end = op_time.inverse(low), op_time.inverse(high - 1) + 1
-    points = np.unique(np.concatenate((owned.start, owned.end[-1:], cut_start, cut_end)))
+    points = distinct(np.concatenate((owned.start, owned.end[-1:], cut_start, cut_end)))
     source = np.searchsorted(owned.start, points[:-1], "right") - 1
     account = owned.account[source]
     measured = op_time.up_to(points[:-1])

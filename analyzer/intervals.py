@@ -24,6 +24,14 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[first], reach[last]
 
 
+def distinct(times: Ints) -> Ints:
+    """The distinct values, sorted; by sorting, as times seldom repeat."""
+    ordered = np.sort(times)
+    return (
+        ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+    )
+
+
 def length(start: Ints, end: Ints) -> int:
     """Total length of disjoint intervals."""
     return int((end - start).sum())
