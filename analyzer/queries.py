@@ -250,11 +250,7 @@ def kernels(
     limit: int = 1_000_000,
 ) -> pl.DataFrame:
     """Kernel identities with counts, device time and launch cost, longest in sum first."""
-    return _frame(
-        connection,
-        _sql("kernels"),
-        {"run_id": run_id, "step_ids": list(step_ids) if step_ids else None, "row_limit": limit},
-    )
+    return _ranked(connection, "kernels", run_id, step_ids, limit)
 
 
 def ops(
@@ -265,11 +261,14 @@ def ops(
     limit: int = 1_000_000,
 ) -> pl.DataFrame:
     """Operators by what launching their kernels cost the host, most first."""
-    return _frame(
-        connection,
-        _sql("ops"),
-        {"run_id": run_id, "step_ids": list(step_ids) if step_ids else None, "row_limit": limit},
-    )
+    return _ranked(connection, "ops", run_id, step_ids, limit)
+
+
+def _ranked(
+    connection: Connection, name: str, run_id: str, step_ids: Sequence[int] | None, limit: int
+) -> pl.DataFrame:
+    steps = list(step_ids) if step_ids else None
+    return _frame(connection, _sql(name), {"run_id": run_id, "step_ids": steps, "row_limit": limit})
 
 
 def launches(connection: Connection, run_id: str, *, kernel_id: int | None = None) -> pl.DataFrame:
