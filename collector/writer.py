@@ -10,6 +10,7 @@ import gzip
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,7 @@ class RunDirectoryWriter:
         self.target = target
         if target.exists():
             raise CollectorError(f"{target} exists already; choose another --out or --name.")
+        self._made_parent = not target.parent.exists()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             self.path = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -52,6 +54,9 @@ class RunDirectoryWriter:
     ) -> None:
         if not self._done:
             shutil.rmtree(self.path, ignore_errors=True)
+            if self._made_parent:
+                with suppress(OSError):  # somebody else has put something there
+                    self.target.parent.rmdir()
 
     def add_json(self, name: str, value: Any) -> None:
         """Write one JSON file."""

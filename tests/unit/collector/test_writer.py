@@ -55,3 +55,10 @@ def test_an_added_file_is_compressed_and_its_source_removed(tmp_path: Path) -> N
 
     assert not source.exists()
     assert (tmp_path / "run" / "trace.json.gz").stat().st_size < 1_000
+
+
+def test_a_refused_recording_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
+    target = tmp_path / "runs" / "mine"
+    with pytest.raises(RuntimeError), RunDirectoryWriter(target):
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
