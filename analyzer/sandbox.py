@@ -1,4 +1,5 @@
-"""SQL that a person typed, against a store: one SELECT, read-only, no files or settings, timed.
+"""SQL that a person typed, against a store: one SELECT, read-only, no files or settings, timed, and
+stopped when its owner says so.
 
 Writes the answer as text for people, CSV, JSON or Parquet. All of it holds for DuckDB 1.5 and 2.
 """
@@ -8,7 +9,9 @@ from __future__ import annotations
 import csv
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -27,6 +30,11 @@ WIDEST_CELL = 80
 _BATCH_ROWS = 8_192
 _NUMBERS = ("int", "uint", "double", "float", "decimal")
 _READING = ("SELECT", "EXPLAIN")
+_LOOK_S = 0.05
+
+
+class Cancelled(AnalyzerError):
+    """The one who asked did not want to wait any longer."""
 
 
 def run_sql(
@@ -37,6 +45,7 @@ def run_sql(
     time_limit_s: float = 60.0,
     memory_limit: str = database.SANDBOX_MEMORY,
     threads: int | None = None,
+    cancel: threading.Event | None = None,
 ) -> pa.Table:
     """Answer one SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) from a store.
 
@@ -44,11 +53,13 @@ def run_sql(
         limit: At most so many rows; None: all.
         time_limit_s: Seconds after which the statement is stopped.
         memory_limit: As DuckDB writes it, e.g. "500MB"; a statement that needs more fails.
+        cancel: Set by another thread to stop the statement.
 
     Returns:
         The rows. Columns of the same name get `_2`, `_3`, ... so that each can be addressed.
 
     Raises:
+        Cancelled: `cancel` was set before the answer was there.
         AnalyzerError: The store cannot be opened, or the statement is refused, wrong or too slow.
     """
     if not time_limit_s > 0:
@@ -56,29 +67,53 @@ def run_sql(
     with database.open_for_reading(
         db, sandbox=True, memory_limit=memory_limit, threads=threads
     ) as connection:
-        expired = threading.Event()
-
-        def stop() -> None:
-            expired.set()
-            connection.interrupt()
-
-        timer = threading.Timer(time_limit_s, stop)
-        timer.daemon = True
+        began = time.monotonic()
+        stop = threading.Event()
+        cancelled = cancel or threading.Event()
         try:
             _check(connection, sql)
-            timer.start()
-            relation = connection.sql(sql)
-            table = (relation if limit is None else relation.limit(limit)).to_arrow_table()
+            with _watched(connection, cancelled, stop, time_limit_s):
+                relation = connection.sql(sql)
+                table = (relation if limit is None else relation.limit(limit)).to_arrow_table()
         except duckdb.Error as error:
-            if expired.is_set():
-                raise AnalyzerError(
-                    f"the statement was stopped after {time_limit_s:g} s; narrow it (one run_id, a "
-                    "LIMIT, fewer joins) or raise --time-limit."
+            if not stop.is_set():
+                raise AnalyzerError(_one_line(error)) from error
+            if cancelled.is_set():
+                raise Cancelled(
+                    f"the statement was cancelled after {time.monotonic() - began:.1f} s."
                 ) from error
-            raise AnalyzerError(_one_line(error)) from error
-        finally:
-            timer.cancel()
+            raise AnalyzerError(
+                f"the statement was stopped after {time_limit_s:g} s; narrow it (one run_id, a "
+                "LIMIT, fewer joins) or raise --time-limit."
+            ) from error
     return table.rename_columns(_distinct(table.column_names))
+
+
+@contextmanager
+def _watched(
+    connection: database.Connection,
+    cancelled: threading.Event,
+    stop: threading.Event,
+    time_limit_s: float,
+) -> Generator[None, None, None]:
+    """Interrupt what runs inside once it is cancelled or its time is over; then `stop` is set."""
+    finished = threading.Event()
+    deadline = time.monotonic() + time_limit_s
+
+    def watch() -> None:
+        while not finished.wait(_LOOK_S):
+            if cancelled.is_set() or time.monotonic() > deadline:
+                stop.set()
+                # Again and again: one that comes just before the statement begins is lost.
+                connection.interrupt()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        watcher.join()
 
 
 def _check(connection: database.Connection, sql: str) -> None:

@@ -793,7 +793,8 @@ def heat_map(rows: Rows, title: str, x_title: str, y_title: str, dark: bool = Fa
 
 def free(rows: pl.DataFrame, x: str, y: str) -> Chart:
     """Columns of a free query's result: bars over words, a line over numbers."""
-    frame = rows.select(pl.col(x).alias("x"), pl.col(y).cast(pl.Float64).alias("y"))
+    # By series: polars reads some names in a `col` as patterns, and these may be any.
+    frame = pl.DataFrame({"x": rows[x], "y": rows[y].cast(pl.Float64)})
     tips = [alt.Tooltip("x", title=x), alt.Tooltip("y:Q", title=y)]
     if frame["x"].dtype.is_numeric():
         return (

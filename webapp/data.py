@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -134,16 +136,49 @@ def profile(
     return None if found is None else found.profile(start_ns, end_ns, columns)
 
 
-@st.cache_data(ttl=600, max_entries=20, show_spinner=False)
-def _sql(path: str, stamp: Stamp, sql: str, limit: int, time_limit_s: float) -> pl.DataFrame:
-    table = sandbox.run_sql(Path(path), sql, limit=limit, time_limit_s=time_limit_s)
-    return cast("pl.DataFrame", pl.from_arrow(table))
+class Statement:
+    """A statement that a person typed, being answered in a thread; see `analyzer.sandbox`.
+
+    Outside the caches: what a person cancels must not be waited for by another.
+    """
+
+    def __init__(self, sql: str, limit: int, time_limit_s: float) -> None:
+        path = store()
+        self._answer: Future[pl.DataFrame] = Future()
+        self._cancel = threading.Event()
+
+        def answer() -> None:
+            try:
+                table = sandbox.run_sql(
+                    path, sql, limit=limit, time_limit_s=time_limit_s, cancel=self._cancel
+                )
+                self._answer.set_result(cast("pl.DataFrame", pl.from_arrow(table)))
+            except BaseException as error:
+                self._answer.set_exception(error)
+
+        threading.Thread(target=answer, daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended, waiting for at most so long."""
+        return bool(wait([self._answer], seconds).done)
+
+    def cancel(self) -> None:
+        """Stop it; nothing happens to one that has ended."""
+        self._cancel.set()
+
+    def rows(self) -> pl.DataFrame:
+        """Its answer, once it has ended.
+
+        Raises:
+            AnalyzerError: The statement is refused, wrong, too slow, or was cancelled; one line.
+        """
+        return self._answer.result()
 
 
-def run_sql(sql: str, limit: int, time_limit_s: float) -> pl.DataFrame:
-    """Rows of a statement that a person typed; see `analyzer.sandbox`."""
+def sql_key(sql: str, limit: int, time_limit_s: float) -> tuple[Any, ...]:
+    """Equal as long as a statement would be answered the same."""
     path = store()
-    return _sql(str(path), stamp(path), sql, limit, time_limit_s)
+    return (str(path), stamp(path), sql, limit, time_limit_s)
 
 
 @st.cache_data(ttl=600, max_entries=20, show_spinner=False)
@@ -184,4 +219,14 @@ def load(files: Sequence[tuple[str, io.BytesIO | Any]]) -> list[ingest_module.In
         return ingest_module.ingest(sorted(root.iterdir()), store(), jobs=1)
 
 
-__all__ = ["AnalyzerError", "ask", "load", "picture", "profile", "run_sql", "runs", "store"]
+__all__ = [
+    "AnalyzerError",
+    "Statement",
+    "ask",
+    "load",
+    "picture",
+    "profile",
+    "runs",
+    "sql_key",
+    "store",
+]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import PAGES
+from tests.unit.test_sandbox import RUNAWAY
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
@@ -106,12 +107,27 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     seen.settle()
     page.get_by_label("SQL: one SELECT").fill("SELECT count(*) AS runs FROM runs")
     page.get_by_role("button", name="Run", exact=False).last.click()
-    page.get_by_text("1 rows, at most").wait_for()
+    page.get_by_text("1 row, at most").wait_for()
     seen.settle()
     with page.expect_download() as answer:
         page.get_by_test_id("stDownloadButton").filter(has_text="CSV").get_by_role("button").click()
     answer.value.save_as(tmp_path / "answer.csv")
     assert (tmp_path / "answer.csv").read_text() == "runs\n5\n"
+
+
+def test_a_slow_statement_is_cancelled_by_a_button(visit):
+    seen = visit("sql")
+    page = seen.page
+    page.get_by_label("SQL: one SELECT").fill(RUNAWAY)
+    page.get_by_role("button", name="Run", exact=False).last.click()
+    page.get_by_text("Asking the store").wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_text(re.compile(r"^The statement was cancelled after \d+\.\d s\.$")).wait_for()
+    seen.settle()
+    assert page.get_by_role("button", name="Cancel").count() == 0
+    page.get_by_label("SQL: one SELECT").fill("SELECT 42 AS answer")
+    page.get_by_role("button", name="Run", exact=False).last.click()
+    page.get_by_text("1 row, at most").wait_for()
 
 
 @pytest.mark.parametrize("name", PAGES)

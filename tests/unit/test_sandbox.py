@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,11 @@ import pytest
 
 from analyzer import database
 from analyzer.errors import AnalyzerError
-from analyzer.sandbox import Format, run_sql, write_table
+from analyzer.sandbox import Cancelled, Format, run_sql, write_table
+
+RUNAWAY = (
+    "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
+)
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +122,33 @@ def test_python_objects_are_out_of_reach(store: Path) -> None:
 
 def test_a_runaway_statement_is_stopped(store: Path) -> None:
     began = time.monotonic()
-    sql = (
-        "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
-    )
-    message = refusal(store, sql, time_limit_s=0.3)
+    message = refusal(store, RUNAWAY, time_limit_s=0.3)
 
     assert "stopped after 0.3 s" in message
     assert time.monotonic() - began < 10
+
+
+def test_a_statement_that_its_owner_cancels_is_stopped_and_says_so(store: Path) -> None:
+    cancel = threading.Event()
+    timer = threading.Timer(0.2, cancel.set)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(Cancelled, match=r"^the statement was cancelled after \d+\.\d s\.$"):
+        run_sql(store, RUNAWAY, cancel=cancel)
+    assert time.monotonic() - began < 10
+
+
+def test_a_statement_cancelled_before_it_began_does_not_run(store: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        run_sql(store, RUNAWAY, cancel=cancel)
+
+
+def test_a_wrong_statement_is_wrong_even_when_it_could_be_cancelled(store: Path) -> None:
+    with pytest.raises(AnalyzerError, match="runz") as raised:
+        run_sql(store, "SELECT * FROM runz", cancel=threading.Event())
+    assert not isinstance(raised.value, Cancelled)
 
 
 def test_the_memory_limit_holds(store: Path) -> None:

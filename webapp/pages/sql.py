@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import polars as pl
 import streamlit as st
 
 from webapp import address, charts, data, format, frame
 
 MOST_ROWS = 10_000
+LIMITS_S = [5, 10, 30, 60]
+LOOK_S = 0.2
 EXAMPLES = {
     "HDBI of every run": "SELECT name, mode, batch_size, hdbi\nFROM run_totals\nORDER BY hdbi",
     "Longest kernels of all runs": (
@@ -37,11 +41,44 @@ def schema() -> None:
                 st.code("\n".join(entry["columns"]), language=None)
 
 
+def answer(sql: str, seconds: float) -> pl.DataFrame:
+    """The statement's answer; while it is on its way a button cancels it.
+
+    Whatever ends this run of the page (the button, another page, a closed tab) ends the statement.
+    """
+    key = data.sql_key(sql, MOST_ROWS, seconds)
+    known = st.session_state.get("sql answer")
+    if known and known[0] == key:
+        return known[1]
+    began = time.monotonic()
+
+    def cancel() -> None:
+        address.put(run=None)
+        st.session_state["sql cancelled"] = time.monotonic() - began
+
+    place = st.empty()
+    statement = data.Statement(sql, MOST_ROWS, seconds)
+    try:
+        if not statement.wait(LOOK_S):
+            with place.container(horizontal=True, vertical_alignment="center"):
+                st.button("Cancel", icon=":material/cancel:", on_click=cancel)
+                clock = st.empty()
+            while not statement.wait(LOOK_S):
+                # Streamlit ends this run here when somebody has clicked or gone away.
+                clock.markdown(f"Asking the store: {time.monotonic() - began:.0f} s")
+    finally:
+        statement.cancel()
+    place.empty()
+    rows = statement.rows()
+    st.session_state["sql answer"] = (key, rows)
+    return rows
+
+
 def result(rows: pl.DataFrame, seconds: float) -> None:
     """The answer as a table and, where it can be, a chart."""
     if len(rows) >= MOST_ROWS:
         st.warning(f"Only the first {MOST_ROWS:,} rows are shown.")
-    st.caption(f"{len(rows):,} rows, at most {seconds:g} s allowed")
+    st.caption(f"{len(rows):,} row{'s' * (len(rows) != 1)}, at most {seconds:g} s allowed")
     frame.table(rows, "Answer of the SQL statement", "answer")
     numeric = [name for name, kind in rows.schema.items() if kind.is_numeric()]
     flat = [name for name, kind in rows.schema.items() if not kind.is_nested()]
@@ -50,11 +87,10 @@ def result(rows: pl.DataFrame, seconds: float) -> None:
     st.markdown("**As a chart**")
     words = [name for name in flat if name not in numeric]
     left, right = st.columns(2)
-    x = left.selectbox("Along", flat, index=flat.index(words[0]) if words else 0)
-    y = right.selectbox("Value", numeric, index=len(numeric) - 1)
-    if x is None or y is None:
-        return
-    frame.chart(charts.free(rows, x, y), "answer-chart", f"{y} along {x}")
+    x = address.select("Along", flat, "x", default=(words or flat)[0], place=left)
+    y = address.select("Value", numeric, "y", default=numeric[-1], place=right)
+    drawn = pl.DataFrame({name: rows[name] for name in (x, y)})
+    frame.chart(charts.free(rows, x, y), "answer-chart", f"{y} along {x}", drawn)
 
 
 def main() -> None:
@@ -85,16 +121,17 @@ def main() -> None:
                 key=f"sql {hash(start)}",
             )
             row = st.container(horizontal=True, vertical_alignment="bottom")
-            seconds = float(
-                row.selectbox("Time limit (s)", [5, 10, 30, 60], index=1, width=150) or 10
-            )
+            asked = address.get("seconds")
+            chosen = LIMITS_S.index(int(asked)) if asked in map(str, LIMITS_S) else 1
+            seconds = row.selectbox("Time limit (s)", LIMITS_S, index=chosen, width=150) or 10
             sent = row.form_submit_button("Run", icon=":material/play_arrow:", type="primary")
         if sent:
-            address.put(sql=sql, run="1")
+            address.put(sql=sql, run="1", seconds=seconds)
+            st.session_state.pop("sql cancelled", None)
         if sent or address.get("run") == "1":
-            with st.spinner("Asking the store …"):
-                rows = data.run_sql(sql, MOST_ROWS, float(seconds))
-            result(rows, seconds)
+            result(answer(sql, float(seconds)), seconds)
+        elif after := st.session_state.pop("sql cancelled", None):
+            st.info(f"The statement was cancelled after {after:.1f} s.", icon=":material/cancel:")
 
 
 with frame.page("SQL", "Any other question, to the store itself"):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts
+from analyzer.errors import AnalyzerError
+from analyzer.ingest import ingest
+from tests.unit.test_sandbox import RUNAWAY
+from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts, written
+from webapp import data
 
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
 PARAMS = {"compare": {"runs": f"{EAGER},{GRAPH}"}, "sql": {"run": "1"}}
@@ -141,6 +145,31 @@ def test_sql_answers_and_draws(samples_store, show):
     assert charts(app) == 1
 
 
+def test_any_column_name_of_an_answer_can_be_drawn(samples_store, show):
+    sql = 'SELECT name AS "^a.*$", hdbi AS "b.c [x]" FROM run_totals'
+    app = show(samples_store, "sql", sql=sql, run="1")
+    assert charts(app) == 1
+    assert not app.error
+
+
+def test_a_running_statement_can_be_cancelled_and_says_so(samples_store, monkeypatch):
+    monkeypatch.setenv("HOSTBOUND_DB", str(samples_store))
+    statement = data.Statement(RUNAWAY, 10, 60.0)
+    assert not statement.wait(0.2)
+    statement.cancel()
+    assert statement.wait(20)
+    with pytest.raises(AnalyzerError, match="cancelled after"):
+        statement.rows()
+
+
+def test_sql_answered_once_is_not_asked_again_for_another_drawing(samples_store, show, monkeypatch):
+    app = show(samples_store, "sql", sql="SELECT name, hdbi, kernels FROM run_totals", run="1")
+    monkeypatch.setattr(data.Statement, "__init__", None)
+    next(w for w in app.selectbox if w.label == "Value").set_value("hdbi").run()
+    assert not app.exception
+    assert app.query_params["y"] in ("hdbi", ["hdbi"])
+
+
 @pytest.mark.parametrize(
     "sql",
     ["DROP TABLE runs", "SELECT * FROM read_csv('/etc/passwd')", "SELEC", "SELECT 1; SELECT 2", ""],
@@ -198,23 +227,29 @@ def test_a_newer_store_asks_for_an_upgrade(store_of, show, page):
     assert "upgrade hostbound" in app.error[0].value
 
 
-def test_a_locked_store_is_said_to_be_in_use(store_of, show, monkeypatch):
-    store = store_of(cpu=CPU_EVENTS)
-    monkeypatch.setattr("webapp.data.PATIENCE_S", 0.3)
+@pytest.fixture(scope="module")
+def locked_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store that another process has open for writing."""
+    folder = tmp_path_factory.mktemp("locked")
+    store = folder / "locked.duckdb"
+    ingest(written(folder / "cpu.json", CPU_EVENTS), store)
     code = f"import duckdb; c = duckdb.connect({str(store)!r}); print(1, flush=True); input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
-    try:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        for page in ("runs", "run", "timeline", "sweep"):
-            app = show(store, page)
-            assert len(app.error) == 1
-            assert "in use" in app.error[0].value
-    finally:
-        holder.communicate(b"\n")
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    yield store
+    holder.communicate(b"\n")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_locked_store_is_said_to_be_in_use(locked_store, show, monkeypatch, page):
+    monkeypatch.setattr("webapp.data.PATIENCE_S", 0.3)
+    app = show(locked_store, page, **PARAMS.get(page, {}))
+    assert len(app.error) == 1
+    assert "in use" in app.error[0].value
 
 
 def test_names_of_kernels_are_text_never_markup(store_of, show):
