@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 
+from analyzer import turns
 from analyzer.errors import AnalyzerError
 
 STORE_VERSION = 1
@@ -52,17 +53,18 @@ def open_for_writing(
     """
     if not path.exists():
         _create(path)
-    connection = _connect(path, read_only=False, patience_s=patience_s)
-    try:
-        _check_version(connection, path, migrate=True)
-        yield connection
-    except (duckdb.IOException, duckdb.TransactionException) as error:
-        raise AnalyzerError(
-            f"{path} could not be written: {_first_line(error)} The store is as it was before; "
-            "free some space or check the disk, then run the command again."
-        ) from error
-    finally:
-        connection.close()
+    with _turn(path, read_only=False, patience_s=patience_s):
+        connection = _connect(path, read_only=False, patience_s=patience_s)
+        try:
+            _check_version(connection, path, migrate=True)
+            yield connection
+        except (duckdb.IOException, duckdb.TransactionException) as error:
+            raise AnalyzerError(
+                f"{path} could not be written: {_first_line(error)} The store is as it was before; "
+                "free some space or check the disk, then run the command again."
+            ) from error
+        finally:
+            connection.close()
 
 
 @contextmanager
@@ -101,16 +103,25 @@ def open_for_reading(
         }
         if threads:
             config["threads"] = str(threads)
-    connection = _connect(path, read_only=True, patience_s=patience_s, config=config)
-    try:
-        _check_version(connection, path, migrate=False)
-        yield connection
-    except duckdb.IOException as error:
-        raise AnalyzerError(
-            f"{path} is damaged: {_first_line(error)} Restore it from a copy."
-        ) from error
-    finally:
-        connection.close()
+    with _turn(path, read_only=True, patience_s=patience_s):
+        connection = _connect(path, read_only=True, patience_s=patience_s, config=config)
+        try:
+            _check_version(connection, path, migrate=False)
+            yield connection
+        except duckdb.IOException as error:
+            raise AnalyzerError(
+                f"{path} is damaged: {_first_line(error)} Restore it from a copy."
+            ) from error
+        finally:
+            connection.close()
+
+
+def _turn(path: Path, read_only: bool, patience_s: float) -> AbstractContextManager[None]:
+    """A turn at the store, where this process keeps turns (a server does)."""
+    kept = turns.of(path)
+    if kept is None:
+        return nullcontext()
+    return kept.reading(patience_s) if read_only else kept.writing(patience_s)
 
 
 def _create(path: Path) -> None:
