@@ -17,6 +17,7 @@ from typing import Any
 from analyzer import classify, numbers, queries
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
+from analyzer.fusion import Fusions, Kernels, fusions
 from analyzer.report import ACCOUNT_MEANS, reading, report
 
 # Changes smaller than this, or than the spread of the steps, are noise.
@@ -45,9 +46,16 @@ def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
     sides = [_side(r) for r in reports]
     kernels = [queries.kernels(connection, run_id).to_dicts() for run_id in run_ids]
     ops = [queries.ops(connection, run_id).to_dicts() for run_id in run_ids]
+    base_ops = queries.op_names(connection, run_ids[0])
     pairs = [
         _pair(
-            reports[0], reports[i], sides[0], sides[i], (kernels[0], kernels[i]), (ops[0], ops[i])
+            reports[0],
+            reports[i],
+            sides[0],
+            sides[i],
+            (kernels[0], kernels[i]),
+            (ops[0], ops[i]),
+            base_ops,
         )
         for i in range(1, len(run_ids))
     ]
@@ -99,7 +107,10 @@ def _pair(
     side_b: dict[str, Any],
     kernels: tuple[list[dict[str, Any]], list[dict[str, Any]]],
     ops: tuple[list[dict[str, Any]], list[dict[str, Any]]],
+    base_ops: list[str],
 ) -> dict[str, Any]:
+    steps = side_a["steps"], side_b["steps"]
+    fused = fusions(_counted(kernels[0], steps[0]), _counted(kernels[1], steps[1]), base_ops)
     phases = _compared_phases(a, b)
     waterfall = _waterfall(side_a, side_b)
     times = {phase: _time_change(phase, a, b) for phase in phases}
@@ -110,9 +121,15 @@ def _pair(
         "warnings": _unlike(a["run"], b["run"]) + _phase_warnings(a, b),
         "times": times,
         "waterfall": waterfall,
-        "kernels": _kernel_changes(*kernels, side_a["steps"], side_b["steps"]),
-        "ops": _op_changes(*ops, side_a["steps"], side_b["steps"]),
+        "kernels": _kernel_changes(*kernels, *steps, fused),
+        "ops": _op_changes(*ops, *steps, fused, kernels[1]),
     }
+
+
+def _counted(rows: list[dict[str, Any]], steps: int) -> list[Kernels]:
+    return [
+        Kernels(row["kernel"], row["clean_name"], row["op"], row["kernels"] / steps) for row in rows
+    ]
 
 
 def _latency(side: dict[str, Any]) -> dict[str, Any]:
@@ -256,10 +273,15 @@ def _phase_warnings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 
 
 def _kernel_changes(
-    a: list[dict[str, Any]], b: list[dict[str, Any]], steps_a: int, steps_b: int
+    a: list[dict[str, Any]],
+    b: list[dict[str, Any]],
+    steps_a: int,
+    steps_b: int,
+    fused: Fusions,
 ) -> list[dict[str, Any]]:
     """Kernels by identity (name, op, shapes, configuration), what is left by name; largest change
-    first.
+    first. `fused`: the base's ops that a fused kernel does, or the fused kernels that do the work
+    of one that vanished; see `fusion.py`.
     """
     identity = (
         "kernel",
@@ -287,7 +309,16 @@ def _kernel_changes(
         for side, other in ((left, right), (right, left))
     ]
     for name in dict.fromkeys([*rest[0], *rest[1]]):
-        changes.append(_change(rest[0].get(name), rest[1].get(name), "name"))
+        change = _change(rest[0].get(name), rest[1].get(name), "name")
+        if change["status"] == "appeared":
+            change["fused"] = list(fused.ops.get(name, ()))
+        elif change["status"] == "vanished":
+            under = rest[0][name]["ops"]
+            if all(op in fused.kernels for op in under):
+                change["fused"] = sorted({k for op in under for k in fused.kernels[op]})
+        if change["fused"]:
+            change["status"] = "fused"
+        changes.append(change)
     return sorted(changes, key=lambda c: -abs(c["change_ns"]))
 
 
@@ -295,8 +326,9 @@ def _by_name(rest: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str, dict[str,
     result: dict[str, dict[str, Any]] = {}
     for value in rest.values():
         entry = result.setdefault(
-            value["row"]["kernel"], {"row": value["row"], "n": 0.0, "ns": 0.0}
+            value["row"]["kernel"], {"row": value["row"], "n": 0.0, "ns": 0.0, "ops": set()}
         )
+        entry["ops"].add(value["row"]["op"])
         entry["n"] += value["n"]
         entry["ns"] += value["ns"]
     return result
@@ -319,6 +351,7 @@ def _change(a: dict[str, Any] | None, b: dict[str, Any] | None, by: str) -> dict
         "family": row["family"],
         "aligned_by": by,
         "status": status,
+        "fused": [],
         "before": (a or {}).get("n", 0),
         "after": (b or {}).get("n", 0),
         "before_ns": round(before),
@@ -328,18 +361,36 @@ def _change(a: dict[str, Any] | None, b: dict[str, Any] | None, by: str) -> dict
 
 
 def _op_changes(
-    a: list[dict[str, Any]], b: list[dict[str, Any]], steps_a: int, steps_b: int
+    a: list[dict[str, Any]],
+    b: list[dict[str, Any]],
+    steps_a: int,
+    steps_b: int,
+    fused: Fusions,
+    kernels_b: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
+    """Ops by name, largest change first. `fused`: the fused kernels of an op that vanished, the
+    base's ops of one that appeared and launches nothing but fused kernels.
+    """
     left, right = ({row["op"]: row for row in rows} for rows in (a, b))
+    launched: dict[str, set[str]] = {}
+    for row in kernels_b:
+        launched.setdefault(row["op"], set()).add(row["kernel"])
     changes: list[dict[str, Any]] = []
     for op in dict.fromkeys([*left, *right]):
         one, two = left.get(op), right.get(op)
         before = one["host_ns"] / steps_a if one else 0.0
         after = two["host_ns"] / steps_b if two else 0.0
+        status = "appeared" if not one else "vanished" if not two else "both"
+        of: set[str] = set()
+        if status == "vanished":
+            of.update(fused.kernels.get(op, ()))
+        elif status == "appeared" and all(k in fused.ops for k in launched.get(op, ())):
+            of.update(name for k in launched.get(op, ()) for name in fused.ops[k])
         changes.append(
             {
                 "op": op,
-                "status": "appeared" if not one else "vanished" if not two else "both",
+                "status": "fused" if of else status,
+                "fused": sorted(of),
                 "before_launches": one["launches"] / steps_a if one else 0,
                 "after_launches": two["launches"] / steps_b if two else 0,
                 "before_ns": round(before),

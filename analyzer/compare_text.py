@@ -121,6 +121,18 @@ def _pair(pair: dict[str, Any], letter: str, out: Console) -> None:
             ],
         )
     )
+    fused = [row for row in pair["kernels"] if row["status"] == "fused" and not row["before"]]
+    if fused:
+        heading(out, f"Fused kernels of {letter}, a step, and the ops of A in their names")
+        out.print(
+            table(
+                [("kernel", "name"), (letter, "right"), ("ops of A", "left")],
+                [
+                    (row["clean_name"], f"{row['after']:g}", ", ".join(row["fused"]))
+                    for row in sorted(fused, key=lambda row: -row["after"])[:10]
+                ],
+            )
+        )
     heading(out, f"Operators whose host cost changed most, a step, A to {letter}")
     out.print(
         table(

@@ -264,6 +264,17 @@ def ops(
     return _ranked(connection, "ops", run_id, step_ids, limit)
 
 
+def op_names(connection: Connection, run_id: str) -> list[str]:
+    """The names of all operators of a run, those without launches too."""
+    rows = _rows(
+        connection,
+        "SELECT name FROM names WHERE run_id = $run_id AND name_id IN "
+        "(SELECT name_id FROM ops WHERE run_id = $run_id AND NOT is_region) ORDER BY name",
+        {"run_id": run_id},
+    )
+    return [row["name"] for row in rows]
+
+
 def _ranked(
     connection: Connection, name: str, run_id: str, step_ids: Sequence[int] | None, limit: int
 ) -> pl.DataFrame:

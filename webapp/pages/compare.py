@@ -29,11 +29,21 @@ def choose(rows: dict[str, dict[str, Any]]) -> list[str]:
     )
 
 
+def fused_text(change: dict[str, Any]) -> str | None:
+    """Which fused kernels took a vanished one's work, or which ops a fused one does."""
+    if not change["fused"]:
+        return None
+    new = not (change.get("before") or change.get("before_launches"))
+    return f"{'does' if new else 'now in'} {', '.join(change['fused'])}"
+
+
 def change_table(
     changes: list[dict[str, Any]], keys: tuple[str, ...], name: str, what: str
 ) -> None:
     """Kernels or ops that came, went, or changed."""
-    rows = pl.DataFrame(changes, infer_schema_length=None)
+    rows = pl.DataFrame(
+        [{**change, "fused": fused_text(change)} for change in changes], infer_schema_length=None
+    )
     if rows.is_empty():
         st.info(f"No {what} in either run.")
         return
@@ -98,7 +108,7 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
         change_table(
             found["kernels"],
             ("clean_name", "op", "family", "status", "before", "after",
-                "before_ns", "after_ns", "change_ns"),
+                "before_ns", "after_ns", "change_ns", "fused"),
             f"kernel-changes-{number}",
             "kernels",
         )  # fmt: skip
@@ -113,6 +123,7 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
                 "before_ns",
                 "after_ns",
                 "change_ns",
+                "fused",
             ),
             f"op-changes-{number}",
             "ops",
