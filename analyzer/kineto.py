@@ -112,6 +112,8 @@ def read(
     *,
     keep_python: bool = False,
     progress: Callable[[int], None] | None = None,
+    most_bytes: int | None = None,
+    most_events: int | None = None,
 ) -> list[Trace]:
     """Read all documents of a trace file.
 
@@ -119,13 +121,14 @@ def read(
         path: `.json` or `.json.gz` (told apart by content, not by name).
         keep_python: Keep `python_function` events; they are counted in any case.
         progress: Called with the file bytes read so far.
+        most_bytes, most_events: JSON bytes in the file, and events in a document, that are read.
 
     Raises:
-        TraceError: The file cannot be read, is no trace, or holds no event. The message is one
-            line.
+        TraceError: The file cannot be read, is no trace, holds no event, or more than is read. The
+            message is one line.
     """
     traces: list[Trace] = []
-    with TraceStream(path) as stream:
+    with TraceStream(path, most_bytes) as stream:
         feed = _Feed(stream, progress)
         while feed.skip_space():
             if traces and feed.buffer[feed.at] not in b"{[":
@@ -140,7 +143,7 @@ def read(
                     )
                 )
                 break
-            traces.append(_Document(feed, len(traces), keep_python).read())
+            traces.append(_Document(feed, len(traces), keep_python, most_events).read())
         if not traces:
             what = f" ({stream.broken})" if stream.broken else ""
             raise TraceError(
@@ -207,8 +210,11 @@ class _Feed:
 class _Document:
     """Reads one document off the feed."""
 
-    def __init__(self, feed: _Feed, number: int, keep_python: bool) -> None:
+    def __init__(
+        self, feed: _Feed, number: int, keep_python: bool, most_events: int | None
+    ) -> None:
         self.feed = feed
+        self.most_events = most_events
         self.number = number
         self.keep_python = keep_python
         self.found: dict[str, tuple[int, int]] = {}
@@ -353,6 +359,11 @@ class _Document:
         feed = self.feed
         while True:
             feed.at, status = self.scanner.scan(feed.buffer, feed.at)
+            if self.most_events is not None and self.scanner.events > self.most_events:
+                raise TraceError(
+                    f"{self.path} holds more than {self.most_events} events, the most that are "
+                    "read here; record fewer steps in a trace."
+                )
             if status == END:
                 return True
             if status == BAD:

@@ -102,7 +102,11 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     for file in source.files:
         if file.role in ("trace", "capture"):
             traces = kineto.read(
-                file.path, keep_python=source.options.python_functions, progress=progress
+                file.path,
+                keep_python=source.options.python_functions,
+                progress=progress,
+                most_bytes=source.options.most_json_bytes,
+                most_events=source.options.most_events,
             )
             (loaded if file.role == "trace" else lent).append((file, traces))
     hasher.join()

@@ -23,11 +23,13 @@ TRACE_SUFFIXES = (".json", ".json.gz")
 
 @dataclass(frozen=True)
 class Options:
-    """What changes the result of an ingest beside the content."""
+    """What changes the result of an ingest beside the content, and what is refused as too large."""
 
     step_annotation: tuple[str, ...] = ()
     capture_trace: Path | None = None
     python_functions: bool = False
+    most_json_bytes: int | None = None
+    most_events: int | None = None
 
 
 @dataclass(frozen=True)

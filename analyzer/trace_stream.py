@@ -42,8 +42,14 @@ class TraceStream:
         json_bytes: Bytes handed out so far.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_bytes: int | None = None) -> None:
+        """Open a file; more than `most_bytes` decompressed bytes are refused while reading.
+
+        Raises:
+            TraceError: The file cannot be read.
+        """
         self.path = path
+        self._most_bytes = most_bytes
         self.broken: str | None = None
         self.json_bytes = 0
         try:
@@ -74,6 +80,11 @@ class TraceStream:
     def __iter__(self) -> Iterator[bytes]:
         while (piece := self._queue.get()) is not None:
             self.json_bytes += len(piece)
+            if self._most_bytes is not None and self.json_bytes > self._most_bytes:
+                raise TraceError(
+                    f"{self.path} holds more than {self._most_bytes} bytes of JSON, the most that "
+                    "is read here; record fewer steps in a trace."
+                )
             yield piece
         if self._failure is not None:
             raise self._failure
