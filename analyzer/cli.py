@@ -1,4 +1,4 @@
-"""The command `analyzer`: ingest, runs, show, report, compare, sql, export, verify.
+"""The command `analyzer`: ingest, runs, show, report, predict, compare, sql, export, verify.
 
 Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to
 stdout, the rest to stderr. Heavy libraries are imported by the command that needs them, so that
@@ -109,6 +109,15 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         default="latest",
         help="id, prefix, name, or latest (default)",
+    )
+    predict = add("predict", predict_command, "What a change would win, from one run.")
+    predict.add_argument("run", metavar="RUN", nargs="?", default="latest")
+    predict.add_argument(
+        "--what",
+        action="append",
+        default=[],
+        metavar="graphs|compile|cpu-faster:X|fuse:N",
+        help="the change (repeatable; default: graphs, compile, cpu-faster:2 and fuse:2)",
     )
     compare = add("compare", compare_command, "Compare runs with the first one.")
     compare.add_argument("runs", nargs="+", metavar="RUN")
@@ -378,6 +387,24 @@ def report_command(args: argparse.Namespace) -> int:
         _print_json(value)
     else:
         print_report(value, console())
+    return 0
+
+
+def predict_command(args: argparse.Namespace) -> int:
+    """Print predictions."""
+    from analyzer import queries
+    from analyzer.predict import DEFAULT, predict
+    from analyzer.predict_text import print_predictions
+    from analyzer.report_text import console
+
+    with queries.connect(args.db) as connection:
+        value = predict(
+            connection, queries.find_run(connection, args.run), args.what or list(DEFAULT)
+        )
+    if args.json:
+        _print_json(value)
+    else:
+        print_predictions(value, console())
     return 0
 
 

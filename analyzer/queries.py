@@ -295,6 +295,35 @@ def launches(connection: Connection, run_id: str, *, kernel_id: int | None = Non
     )
 
 
+def schedule(
+    connection: Connection, run_id: str, step_id: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A step's calls on its main thread and its device events, in order; times from its start."""
+    parameters = {"run_id": run_id, "step_id": step_id}
+    return (
+        _rows(connection, _sql("predict_calls"), parameters),
+        _rows(connection, _sql("predict_events"), parameters),
+    )
+
+
+def graph_gaps(connection: Connection, run_id: str) -> dict[str, Any]:
+    """n, p5, mean and p95 of the time between two nodes of a graph replay; None without replays."""
+    return _rows(connection, _sql("predict_gaps"), {"run_id": run_id})[0]
+
+
+def same_workload(connection: Connection, run_id: str, mode: str) -> list[dict[str, Any]]:
+    """Runs of `mode` with the model, sizes, dtype, attention and GPU of this one."""
+    same = ("model", "batch_size", "prompt_len", "dtype", "attention", "gpu")
+    return _rows(
+        connection,
+        "SELECT other.run_id, other.name, other.manifest FROM runs JOIN runs AS other ON "
+        + " AND ".join(f"other.{key} IS NOT DISTINCT FROM runs.{key}" for key in same)
+        + " WHERE runs.run_id = $run_id AND other.mode = $mode AND other.run_id <> $run_id "
+        "AND runs.model IS NOT NULL ORDER BY other.name, other.run_id",
+        {"run_id": run_id, "mode": mode},
+    )
+
+
 def match_tiers(connection: Connection, run_id: str) -> dict[str, dict[str, Any]] | None:
     """Launches and share of cost by match tier; None without kernel replay."""
     found = _rows(connection, _sql("match_tiers"), {"run_id": run_id})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from analyzer import classify, queries
+from analyzer import classify, predict, queries
 from analyzer.database import Connection
 
 HOST_BOUND_BELOW = 0.4
@@ -34,7 +34,7 @@ def report(connection: Connection, run_id: str) -> dict[str, Any]:
 
     Keys: run, verdict, totals (everything recorded), measured (sum over the steps), phases, steps
     (each with its ledger), ledger (whole trace), match, families, kernels, ops, coverage, floors,
-    latency, inflation, shares, quality, warnings.
+    latency, inflation, predictions, shares, quality, warnings.
     """
     run = queries.run(connection, run_id)
     totals = queries.totals(connection, run_id)
@@ -63,6 +63,7 @@ def report(connection: Connection, run_id: str) -> dict[str, Any]:
         "floors": queries.floors(connection, run_id),
         "latency": latency,
         "inflation": _inflation(phases, latency),
+        "predictions": predict.for_report(connection, run_id, steps),
         "quality": quality,
         "warnings": [row["message"] for row in quality if row["severity"] == "warning"],
     }

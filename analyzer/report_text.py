@@ -68,6 +68,7 @@ def print_report(value: dict[str, Any], out: Console) -> None:
     _kernels(value, out)
     _ops(value["ops"], out)
     _latency(value, out)
+    _predictions(value["predictions"], out)
     _floors(value["floors"], out)
     _coverage(value, out)
     _quality(value["quality"], out)
@@ -391,6 +392,49 @@ def _latency(value: dict[str, Any], out: Console) -> None:
     inflation: dict[str, float] = value["inflation"] or {}
     for phase, factor in inflation.items():
         out.print(Text(f"  a profiled {phase} step takes {factor:.2f} times as long"))
+
+
+def _predictions(value: dict[str, Any] | None, out: Console) -> None:
+    if value is None or not value["predictions"]:
+        return
+    prediction_table(value, out)
+    out.print(Text("  analyzer predict says how, and where that was held against measurements"))
+
+
+def prediction_table(value: dict[str, Any], out: Console) -> None:
+    """Each change and phase: predicted time, bounds, what it is against the step as it is."""
+    heading(out, "Predicted step times")
+    rows: list[tuple[str, ...]] = []
+    reasons: dict[str, None] = {}
+    for p in value["predictions"]:
+        best = p["predicted_ns"]
+        rows.append(
+            (
+                p["what"],
+                p["phase"],
+                numbers.duration(p["base_ns"]),
+                numbers.duration(best),
+                f"{numbers.duration(p['low_ns'])} to {numbers.duration(p['high_ns'])}",
+                numbers.UNKNOWN if not best else f"{p['base_ns'] / best:.2f} x",
+            )
+        )
+        if p["reason"]:
+            reasons[f"{p['what']}: {p['reason']}"] = None
+    out.print(
+        table(
+            [
+                ("change", "left"),
+                ("phase", "left"),
+                ("now", "right"),
+                ("predicted", "right"),
+                ("bounds", "right"),
+                ("speed", "right"),
+            ],
+            rows,
+        )
+    )
+    for reason in reasons:
+        out.print(Text(f"  {reason}"))
 
 
 def _coverage(value: dict[str, Any], out: Console) -> None:
