@@ -165,7 +165,9 @@ def _connect(
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            return duckdb.connect(str(path), read_only=read_only, config=config or {})
+            if config:
+                return _sandboxed(path, config)
+            return duckdb.connect(str(path), read_only=read_only)
         except duckdb.IOException as error:
             text = str(error)
             if "lock" in text.lower():
@@ -185,6 +187,30 @@ def _connect(
                 f"{path} cannot be opened as a store: {_first_line(error)} "
                 "Name another file with --db, or restore it from a copy."
             ) from error
+
+
+def _sandboxed(path: Path, config: dict[str, Any]) -> Connection:
+    """The store read-only in a DuckDB of its own, with these settings.
+
+    Of one DuckDB all connections have the same settings: a statement that somebody typed must not
+    keep the rest of the process (a server's other visitors) from the store while it runs.
+    """
+    # Once set, these two would forbid to attach the store.
+    last = ("enable_external_access", "lock_configuration")
+    connection = duckdb.connect(config={k: v for k, v in config.items() if k not in last})
+    try:
+        quoted = str(path).replace("'", "''")
+        connection.execute(f"ATTACH '{quoted}' AS store (READ_ONLY)")
+        connection.execute("USE store")
+        # Without a folder to spill to, the memory limit is the limit.
+        connection.execute("SET temp_directory = ''")
+        for name in last:
+            if name in config:
+                connection.execute(f"SET {name} = {config[name]}")
+    except duckdb.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def _check_version(connection: Connection, path: Path, migrate: bool) -> None:

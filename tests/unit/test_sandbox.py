@@ -151,6 +151,28 @@ def test_a_wrong_statement_is_wrong_even_when_it_could_be_cancelled(store: Path)
     assert not isinstance(raised.value, Cancelled)
 
 
+def test_while_a_statement_runs_the_store_is_open_to_others_of_the_process(store: Path) -> None:
+    cancel = threading.Event()
+    ended: list[AnalyzerError] = []
+
+    def run() -> None:
+        try:
+            run_sql(store, RUNAWAY, cancel=cancel)
+        except AnalyzerError as error:
+            ended.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    try:
+        with database.open_for_reading(store, patience_s=0.1) as connection:
+            assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
+            assert run_sql(store, "SELECT count(*) AS n FROM runs").to_pylist() == [{"n": 2}]
+    finally:
+        cancel.set()
+        runner.join()
+    assert isinstance(ended[0], Cancelled)
+
+
 def test_the_memory_limit_holds(store: Path) -> None:
     with pytest.raises(AnalyzerError, match=r"(?i)memory"):
         run_sql(
