@@ -1,7 +1,9 @@
-"""Opens the DuckDB store, creates its tables, checks their version; the only module that connects.
+"""Opens a store, creates its tables, checks their version: the one door to both kinds.
 
-One process may write at a time; a second one waits for it. Works with DuckDB 1.5 and 2: the file is
-made in the storage version that both read. Every question is in `queries.py`.
+A store is a DuckDB file, or a lake (`lake.py`) if its name ends in .toml; both hold the same tables
+and answer the same SQL. A file takes one writing process at a time; a second one waits for it.
+Works with DuckDB 1.5 and 2: the file is made in the storage version that both read. Every question
+is in `queries.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
@@ -17,8 +19,9 @@ from typing import Any
 
 import duckdb
 
-from analyzer import turns
+from analyzer import lake, turns
 from analyzer.errors import AnalyzerError
+from analyzer.lake import Unreachable
 
 STORE_VERSION = 1
 DEFAULT_STORE = Path("hostbound.duckdb")
@@ -30,6 +33,15 @@ MIGRATIONS: dict[int, list[str]] = {}
 
 Connection = duckdb.DuckDBPyConnection
 StoreError = duckdb.Error
+# Errors that the asker made, not the store.
+_MISTAKES = (
+    duckdb.ProgrammingError,
+    duckdb.PermissionException,
+    duckdb.OutOfMemoryException,
+    duckdb.InterruptException,
+    duckdb.DataError,
+    duckdb.NotSupportedError,
+)
 
 
 def schema_sql(name: str) -> str:
@@ -44,13 +56,23 @@ def query_sql(name: str) -> str:
 
 @contextmanager
 def open_for_writing(
-    path: Path, patience_s: float = LOCK_PATIENCE_S
+    path: Path, patience_s: float = LOCK_PATIENCE_S, claim: str | None = None
 ) -> Generator[Connection, None, None]:
     """Open a store for writing, making it if it is not there; waits while another process writes.
 
+    Args:
+        claim: What will be written ("run ID"). Many processes write to a lake at once, but only one
+            at a time with the same claim; without one, nobody else may write these rows.
+
     Raises:
         AnalyzerError: The path cannot be written, is no store, is of a newer version, stays locked.
+        Unreachable: A lake's PostgreSQL or data went away; nothing was written, or all of it.
     """
+    if lake.is_lake(path):
+        alone = lake.claim(path, claim) if claim else nullcontext("hostbound")
+        with _lake_errors(path), alone as session, closing(_writable_lake(path, session)) as opened:
+            yield opened
+        return
     if not path.exists():
         _create(path)
     with _turn(path, read_only=False, patience_s=patience_s):
@@ -87,10 +109,7 @@ def open_for_reading(
     """
     path = Path(path)
     if not path.exists():
-        raise AnalyzerError(
-            f"there is no store at {path}; load a run first: `analyzer ingest PATH --db {path}`, "
-            "or name the store with --db."
-        )
+        raise _no_store(path)
     config: dict[str, Any] = {}
     if sandbox:
         config = {
@@ -103,6 +122,19 @@ def open_for_reading(
         }
         if threads:
             config["threads"] = str(threads)
+    if lake.is_lake(path):
+        try:
+            with (
+                _lake_errors(path),
+                closing(lake.connect(path, read_only=True, config=config))
+                if sandbox
+                else lake.reader(path) as connection,
+            ):
+                _check_version(connection, path, migrate=False)
+                yield connection
+        except lake.NoCatalog as error:
+            raise _no_store(path) from error
+        return
     with _turn(path, read_only=True, patience_s=patience_s):
         connection = _connect(path, read_only=True, patience_s=patience_s, config=config)
         try:
@@ -122,6 +154,87 @@ def _turn(path: Path, read_only: bool, patience_s: float) -> AbstractContextMana
     if kept is None:
         return nullcontext()
     return kept.reading(patience_s) if read_only else kept.writing(patience_s)
+
+
+def exists(path: Path) -> bool:
+    """Is there a store with tables, or anything else that only opening can tell?"""
+    if not path.exists() or not lake.is_lake(path):
+        return path.exists()
+    try:
+        with _lake_errors(path), lake.reader(path) as connection:
+            return lake.has_tables(connection)
+    except lake.NoCatalog:
+        return False
+
+
+def stamp(path: Path) -> tuple[tuple[int, int], ...]:
+    """What changes when the store does; empty if there is none.
+
+    Raises:
+        AnalyzerError: A lake does not answer.
+    """
+    if lake.is_lake(path) and path.exists():
+        try:
+            with _lake_errors(path), lake.reader(path) as connection:
+                return ((lake.snapshot(connection), 0),)
+        except lake.NoCatalog:
+            return ()
+    found: list[tuple[int, int]] = []
+    for part in (path, path.with_name(path.name + ".wal")):
+        try:
+            status = part.stat()
+        except OSError:
+            continue
+        found.append((status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def cursor(connection: Connection) -> Connection:
+    """Another connection to the same store, for a second answer while the first is read."""
+    database = connection.execute("SELECT current_database()").fetchall()[0][0]
+    second = connection.cursor()
+    second.execute(f'USE "{database}"')
+    return second
+
+
+def _no_store(path: Path) -> AnalyzerError:
+    return AnalyzerError(
+        f"there is no store at {path}; load a run first: `analyzer ingest PATH --db {path}`, "
+        "or name the store with --db."
+    )
+
+
+@contextmanager
+def _lake_errors(path: Path) -> Generator[None, None, None]:
+    """What PostgreSQL, S3 and the disk say, as one line; mistakes in SQL stay what they are."""
+    try:
+        yield
+    except _MISTAKES:
+        raise
+    except duckdb.Error as error:
+        text = _first_line(error)
+        if "No space left" in text or "disk full" in text.lower():
+            raise AnalyzerError(
+                f"{path} could not be written: {text} The store is as it was before; free some "
+                "space, then run the command again."
+            ) from error
+        raise Unreachable(
+            f"{path} did not answer: {text} Check PostgreSQL and the data it names, then run the "
+            "command again."
+        ) from error
+
+
+def _writable_lake(path: Path, session: str) -> Connection:
+    try:
+        connection = lake.connect(path, read_only=False, session=session)
+        if lake.has_tables(connection):
+            _check_version(connection, path, migrate=False)
+            return connection
+        connection.close()
+    except lake.NoCatalog:
+        pass
+    lake.create(path, schema_sql("tables.sql"), schema_sql("views.sql"), STORE_VERSION)
+    return lake.connect(path, read_only=False, session=session)
 
 
 def _create(path: Path) -> None:

@@ -261,7 +261,7 @@ class _ChromeTrace:
         self.out.write("\n]}\n")
 
     def _rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        cursor = self.connection.cursor()
+        cursor = database.cursor(self.connection)
         try:
             cursor.execute(sql, self.parameters)
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):

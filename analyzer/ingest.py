@@ -1,21 +1,20 @@
 """Load runs into a store: find, prepare (in parallel), write each in one transaction.
 
 A run is written whole or not at all: what it had before is deleted and its rows inserted in the
-same transaction. The same content is the same run, so loading it twice changes nothing.
+same transaction. The same content is the same run, so loading it twice changes nothing. A file has
+one writer: workers prepare, this process writes. Into a lake each worker writes its runs itself.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyzer import database, sources
+from analyzer import database, engines, lake, sources
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.kineto import Finding
@@ -85,6 +84,7 @@ def ingest(
     python_functions: bool = False,
     replace_runs: bool = False,
     jobs: int | None = None,
+    engine: engines.Engine | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Ingested]:
     """Load run directories, trace files or folders of them.
@@ -96,7 +96,9 @@ def ingest(
         capture_trace: A trace that holds the capture of the graphs replayed in this one.
         replace_runs: Load again what is stored already.
         jobs: Sources prepared at once; default: as many as cores, at most the number of sources.
-        progress: Called with (path, file bytes read, file bytes in all); one job only.
+        engine: Where they are prepared; default: `jobs` processes of this machine.
+        progress: Called with (path, file bytes read, file bytes in all) if this process does it
+            all, else with (path, 1, 1) when a source is done.
 
     Returns:
         One entry a source, in the order found. A source that cannot be read is "failed" and stops
@@ -117,22 +119,83 @@ def ingest(
     )
     db = Path(db)
     results: dict[int, Ingested] = {}
-    todo: list[tuple[int, Source]] = []
-    for i, path in enumerate(found):
-        try:
-            source = sources.describe(path, name, options)
-        except HostboundError as error:
-            results[i] = Ingested(str(path), "failed", error=str(error))
-            continue
-        stored = None if replace_runs else _stored(db, source)
-        if stored:
-            results[i] = stored
-        else:
-            todo.append((i, source))
+    todo: list[tuple[int, _Work]] = []
+    if lake.is_lake(db):
+        database.exists(db)  # a lake that does not answer is said once, not for each source
+        todo = [(i, _Work(path, name, options, db, replace_runs)) for i, path in enumerate(found)]
+    else:
+        for i, path in enumerate(found):
+            work = _described(_Work(path, name, options, db, replace_runs))
+            if isinstance(work, Ingested):
+                results[i] = work
+            else:
+                todo.append((i, work))
     workers = min(jobs or os.cpu_count() or 1, len(todo))
-    for i, outcome in _prepare_all(todo, workers, progress):
+    if engine is None and workers > 1:
+        engine = engines.Pool(workers)
+    works = [work for _, work in todo]
+    outcomes = engine.map(_done, works) if engine else _one_by_one(works, progress)
+    for position, outcome in outcomes:
+        i, work = todo[position]
+        if isinstance(outcome, engines.Lost):
+            outcome = Ingested(str(work.path), "failed", error=f"{work.path}: {outcome.error}")
         results[i] = outcome if isinstance(outcome, Ingested) else _write(db, outcome)
+        if progress and engine:
+            progress(str(work.path), 1, 1)
     return [results[i] for i in sorted(results)]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One path and what to do with it. `source` is there once it has been described."""
+
+    path: Path
+    name: str | None
+    options: Options
+    db: Path
+    replace_runs: bool
+    source: Source | None = None
+
+
+def _described(work: _Work) -> _Work | Ingested:
+    """The work with its source; what has become of it, if there is nothing left to do."""
+    try:
+        source = sources.describe(work.path, work.name, work.options)
+    except HostboundError as error:
+        return Ingested(str(work.path), "failed", error=str(error))
+    stored = None if work.replace_runs else _stored(work.db, source)
+    return stored or replace(work, source=source)
+
+
+def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepared | Ingested:
+    """What a worker does for one path: into a lake all, for a file up to the writing."""
+    name = work.name
+    try:
+        described = work if work.source else _described(work)
+        if isinstance(described, Ingested):
+            return described
+        source = described.source
+        assert source is not None  # `_described` has found it
+        name = source.name
+        prepared = prepare(source, progress)
+        return _write(work.db, prepared) if lake.is_lake(work.db) else prepared
+    except HostboundError as error:
+        return Ingested(str(work.path), "failed", name=name, error=str(error))
+
+
+def _one_by_one(
+    works: Sequence[_Work], progress: Callable[[str, int, int], None] | None
+) -> Iterator[tuple[int, Prepared | Ingested]]:
+    """In this process, with progress by bytes."""
+    for i, work in enumerate(works):
+        files = work.source.files if work.source else ()
+        total = sum(f.bytes for f in files if f.role in ("trace", "capture"))
+
+        def report(done: int, path: str = str(work.path), total: int = total) -> None:
+            if progress and total:
+                progress(path, done, total)
+
+        yield i, _done(work, report)
 
 
 def _stored(db: Path, source: Source) -> Ingested | None:
@@ -163,47 +226,9 @@ def _stored(db: Path, source: Source) -> Ingested | None:
     return Ingested(str(source.path), "already stored", source.run_id(), row[0])
 
 
-def _prepare_one(
-    source: Source, progress: Callable[[int], None] | None = None
-) -> Prepared | Ingested:
-    try:
-        return prepare(source, progress)
-    except HostboundError as error:
-        return Ingested(str(source.path), "failed", name=source.name, error=str(error))
-
-
-def _prepare_all(
-    todo: list[tuple[int, Source]],
-    workers: int,
-    progress: Callable[[str, int, int], None] | None,
-) -> Iterator[tuple[int, Prepared | Ingested]]:
-    if workers <= 1:
-        for i, source in todo:
-            total = sum(f.bytes for f in source.files if f.role in ("trace", "capture"))
-
-            def report(done: int, path: str = str(source.path), total: int = total) -> None:
-                if progress:
-                    progress(path, done, total)
-
-            yield i, _prepare_one(source, report)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        futures = {pool.submit(_prepare_one, source): (i, source) for i, source in todo}
-        for future in as_completed(futures):
-            i, source = futures[future]
-            try:
-                yield i, future.result()
-            except OSError as error:  # the worker was killed, out of memory say
-                yield i, Ingested(str(source.path), "failed", error=f"{source.path}: {error}")
-            if progress:
-                progress(str(source.path), 1, 1)
-
-
 def _write(db: Path, prepared: Prepared) -> Ingested:
     began = time.perf_counter()
-    with database.open_for_writing(db) as connection:
-        state = write_run(connection, prepared)
+    state = _in_transaction(db, prepared)
     return Ingested(
         path=prepared.path,
         state=state,
@@ -218,6 +243,41 @@ def _write(db: Path, prepared: Prepared) -> Ingested:
         write_seconds=round(time.perf_counter() - began, 4),
         findings=tuple(prepared.findings),
     )
+
+
+def _in_transaction(db: Path, prepared: Prepared) -> str:
+    """Write a run; into a lake that went away again and again, until it is back or too long."""
+    deadline = time.monotonic() + database.LOCK_PATIENCE_S
+    pause = 0.2
+    while True:
+        try:
+            if lake.is_lake(db):
+                _add_hosts(db, prepared)
+            with database.open_for_writing(db, claim=f"run {prepared.run_id}") as connection:
+                return write_run(connection, prepared)
+        except database.Unreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+
+def _add_hosts(db: Path, prepared: Prepared) -> None:
+    """Add hosts that a lake lacks, each by one process: two that add it at once both would."""
+    hosts = prepared.tables.get("hosts")
+    for row in hosts.to_pylist() if hosts else ():
+        claim = f"host {row['host_id']}"
+        known = "SELECT 1 FROM hosts WHERE host_id = ?"
+        if database.exists(db):
+            with database.open_for_reading(db) as connection:
+                if connection.execute(known, [row["host_id"]]).fetchall():
+                    continue
+        with database.open_for_writing(db, claim=claim) as connection:
+            if not connection.execute(known, [row["host_id"]]).fetchall():
+                columns, marks = ", ".join(row), ", ".join("?" for _ in row)
+                connection.execute(
+                    f"INSERT INTO hosts ({columns}) VALUES ({marks})", list(row.values())
+                )
 
 
 def write_run(connection: Connection, prepared: Prepared) -> str:

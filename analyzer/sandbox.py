@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analyzer import database
+from analyzer import database, lake
 from analyzer.errors import AnalyzerError
 
 Format = Literal["table", "csv", "json", "parquet"]
@@ -72,6 +72,8 @@ def run_sql(
         cancelled = cancel or threading.Event()
         try:
             _check(connection, sql)
+            if lake.is_lake(db):
+                _check_in_lake(connection, sql)
             with _watched(connection, cancelled, stop, time_limit_s):
                 relation = connection.sql(sql)
                 table = (relation if limit is None else relation.limit(limit)).to_arrow_table()
@@ -135,6 +137,11 @@ def _check(connection: database.Connection, sql: str) -> None:
             f"the SQL holds {len(statements)} statements; give one, and run the command again for "
             "the next."
         )
+
+
+def _check_in_lake(connection: database.Connection, sql: str) -> None:
+    if what := lake.refused_in_sql(connection, sql):
+        raise AnalyzerError(f"{what} is not allowed here: SQL reads the store's tables only.")
 
 
 def _one_line(error: duckdb.Error) -> str:
