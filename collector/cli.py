@@ -1,4 +1,4 @@
-"""The command `collector`: record, replay, floor, doctor.
+"""The command `collector`: record, replay, floor, doctor, upload.
 
 Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why). Results go to
 stdout, the rest to stderr. torch is imported by the command that needs it, so that --help is quick.
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a Python script and its arguments (last option)",
     )
-    record.add_argument("--mode", default="eager", choices=("eager", "compile", "hybrid"))
+    record.add_argument("--mode", default="eager", choices=("eager", "compile", "graph", "hybrid"))
     record.add_argument("--batch-size", type=int, default=1, metavar="N")
     record.add_argument("--prompt-len", type=int, default=512, metavar="N")
     record.add_argument("--new-tokens", type=int, default=10, metavar="N")
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         help="fewer replay samples if they would take longer",
     )
     record.add_argument(
-        "--no-replay", action="store_true", help="leave kernel replay and launch floor out"
+        "--no-replay", action="store_true", help="leave kernel replay out (not the launch floor)"
     )
     record.add_argument("--stacks", action="store_true", help="record Python frames too")
     record.add_argument(
@@ -99,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the run directory to make (default: runs/NAME)",
     )
     record.add_argument("--name", default=None)
+    record.add_argument(
+        "--upload", metavar="URL", help="send the run to this server when it is recorded"
+    )
+    _add_sending_options(record, patience_s=30.0)
 
     replay = add("replay", replay_command, "Redo the kernel replay of an existing run directory.")
     replay.add_argument("run_dir", type=Path, metavar="RUN_DIR")
@@ -113,15 +117,72 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = add("doctor", doctor_command, "What this host can do for a recording.", torch=False)
     doctor.add_argument("--json", action="store_true")
+
+    upload = add(
+        "upload",
+        upload_command,
+        "Send runs to a server; without a run, what is spooled.",
+        torch=False,
+    )
+    upload.allow_abbrev = False  # --token is not --token-file: no token on a command line
+    upload.add_argument(
+        "paths", nargs="*", type=Path, metavar="RUN_DIR", help="run directories or trace files"
+    )
+    upload.add_argument("--to", metavar="URL", help="the server, such as https://host:8443")
+    _add_sending_options(upload, patience_s=300.0)
+    upload.add_argument(
+        "--wait", action="store_true", help="wait until the server has converted the runs"
+    )
+    upload.add_argument("--list", action="store_true", help="show what is spooled, send nothing")
+    upload.add_argument("--json", action="store_true", help="print one JSON object a run")
     return parser
 
 
-def record_command(args: argparse.Namespace) -> int:
-    """Record a model or a script."""
-    from collector.errors import CollectorError
+def _add_sending_options(parser: argparse.ArgumentParser, patience_s: float) -> None:
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="the server's token (default: HOSTBOUND_TOKEN)",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="send the token over plain http to another host"
+    )
+    parser.add_argument(
+        "--spool",
+        type=Path,
+        nargs="?",
+        metavar="DIR",
+        help="where runs to be sent are noted (default: ~/.local/state/hostbound/spool)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=patience_s,
+        metavar="SECONDS",
+        help="give up after this long without progress (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--delete-after",
+        action="store_true",
+        help="delete the run here once the server has acknowledged its hash",
+    )
 
-    if args.script is not None:
-        return _record_script(args)
+
+def record_command(args: argparse.Namespace) -> int:
+    """Record a model or a script; send it if that was asked for."""
+    if args.upload is not None:
+        from collector import sending
+
+        # Before the work, not after it.
+        args.upload = sending.check(_sending_options(args), args.upload)
+    written = _record_script(args) if args.script is not None else _record_model(args)
+    sys.stdout.write(f"{written}\n")
+    return 0 if args.upload is None else _send_recorded(args, written)
+
+
+def _record_model(args: argparse.Namespace) -> Path:
+    from collector.errors import CollectorError
     from collector.record import Request, record
 
     prompt = args.prompt
@@ -151,9 +212,7 @@ def record_command(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     name = args.name or _name(request)
-    written = record(request, args.out or Path("runs") / name, name)
-    sys.stdout.write(f"{written}\n")
-    return 0
+    return record(request, args.out or Path("runs") / name, name)
 
 
 def _name(request: Any) -> str:
@@ -164,7 +223,7 @@ def _name(request: Any) -> str:
     return "-".join(parts)
 
 
-def _record_script(args: argparse.Namespace) -> int:
+def _record_script(args: argparse.Namespace) -> Path:
     from collector.errors import CollectorError
     from collector.recorder import recording
 
@@ -188,7 +247,115 @@ def _record_script(args: argparse.Namespace) -> int:
                     ) from error
     finally:
         sys.argv = before
-    sys.stdout.write(f"{out}\n")
+    return out
+
+
+def _sending_options(args: argparse.Namespace) -> Any:
+    from collector.sending import Options
+
+    return Options(
+        token_file=args.token_file,
+        insecure=args.insecure,
+        spool=args.spool,
+        patience_s=args.patience,
+        delete_after=args.delete_after,
+        wait=getattr(args, "wait", False),
+    )
+
+
+def _send_recorded(args: argparse.Namespace, written: Path) -> int:
+    """Spool and send a new run: it is recorded, so whatever happens now is no failure of that."""
+    from collector import sending
+
+    options = _sending_options(args)
+    try:
+        entry = options.open_spool().add(written, args.upload, options.delete_after)
+        (outcome,) = sending.send(options, [entry])
+    except KeyboardInterrupt:
+        sys.stderr.write(f"collector: interrupted; {written} is recorded. {options.later()}\n")
+        return 130
+    except HostboundError as error:
+        sys.stderr.write(f"collector: {written} is recorded but not sent: {error}\n")
+        return 1
+    if outcome.stored is not None:
+        sys.stderr.write(f"{args.upload} has it as {outcome.stored.sha256}\n")
+        return 0
+    sys.stderr.write(f"collector: {outcome.error}\n")
+    return int(outcome.code == 2)  # what is spooled is no finding
+
+
+def upload_command(args: argparse.Namespace) -> int:
+    """Send runs, or what is spooled; 1 if something stays spooled or was not converted."""
+    from collector import sending
+    from collector.errors import CollectorError
+
+    options = _sending_options(args)
+    spool = options.open_spool()
+    code = 0
+    try:
+        if args.paths:
+            if args.to is None:
+                raise CollectorError("say where to send it: collector upload RUN_DIR --to URL.")
+            to = sending.check(options, args.to)
+            entries, troubles = spool.add_all(args.paths, to, options.delete_after)
+            code = 2 if troubles else 0
+        else:
+            entries, troubles = spool.entries()
+            to = args.to.rstrip("/") if args.to else None
+            entries = [entry for entry in entries if to in (None, entry.url)]
+            if not entries and not args.list:
+                sys.stderr.write(f"collector: nothing is spooled in {spool.folder}.\n")
+        for line in troubles:
+            sys.stderr.write(f"collector: {line}\n")
+        if args.list:
+            return _list_spool(entries, args.json)
+        for outcome in sending.send(options, entries):
+            code = max(code, outcome.code)
+            _print_outcome(outcome, args.json)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "collector: interrupted; what is not sent stays spooled, and `collector upload "
+            "--spool` goes on with it.\n"
+        )
+        return 130
+    return code
+
+
+def _print_outcome(outcome: Any, as_json: bool) -> None:
+    entry, stored, conversion = outcome.entry, outcome.stored, outcome.conversion
+    error = str(outcome.error) if outcome.error else None
+    if conversion is not None and conversion.state != "done":
+        error = f"the server could not convert {entry.path}: {conversion.error}"
+    run_ids = conversion.run_ids if conversion else stored.run_ids if stored else []
+    if as_json:
+        value = {
+            "path": entry.path,
+            "url": entry.url,
+            "sha256": stored.sha256 if stored else entry.sha256,
+            "state": conversion.state if conversion else "stored" if stored else entry.state,
+            "sent_bytes": stored.sent_bytes if stored else None,
+            "run_ids": run_ids,
+            "error": error,
+        }
+        sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    elif stored is not None:
+        runs = f", run {', '.join(run_ids)}" if run_ids else ""
+        sys.stdout.write(f"{entry.path} is stored as {stored.sha256}{runs}\n")
+    if error:
+        sys.stderr.write(f"collector: {error}\n")
+    sys.stdout.flush()
+
+
+def _list_spool(entries: list[Any], as_json: bool) -> int:
+    from dataclasses import asdict
+
+    for entry in entries:
+        if as_json:
+            sys.stdout.write(orjson.dumps(asdict(entry)).decode() + "\n")
+        else:
+            sys.stdout.write(f"{entry.state:<8} {entry.path} -> {entry.url}\n")
+            if entry.error:
+                sys.stdout.write(f"{'':<8} {entry.error}\n")
     return 0
 
 
