@@ -19,8 +19,8 @@ import polars as pl
 import streamlit as st
 
 from analyzer import compare as compare_module
+from analyzer import database, queries, sandbox, timeline
 from analyzer import ingest as ingest_module
-from analyzer import queries, sandbox, timeline
 from analyzer import report as report_module
 from analyzer.errors import AnalyzerError
 
@@ -38,14 +38,12 @@ def store() -> Path:
 
 def stamp(path: Path) -> Stamp:
     """What changes when the store does."""
-    found: list[tuple[int, int]] = []
-    for part in (path, path.with_name(path.name + ".wal")):
-        try:
-            status = part.stat()
-        except OSError:
-            continue
-        found.append((status.st_mtime_ns, status.st_size))
-    return tuple(found)
+    return database.stamp(path)
+
+
+def exists() -> bool:
+    """Is there a store yet?"""
+    return database.exists(store())
 
 
 def _runs_with_latency(connection: Any) -> pl.DataFrame:
@@ -58,7 +56,7 @@ def _runs_with_latency(connection: Any) -> pl.DataFrame:
 def _schema(connection: Any) -> list[dict[str, Any]]:
     rows = connection.execute(
         "SELECT table_name, column_name, data_type FROM information_schema.columns "
-        "ORDER BY table_name, ordinal_position"
+        "WHERE table_catalog = current_database() ORDER BY table_name, ordinal_position"
     ).fetchall()
     tables: dict[str, list[str]] = {}
     for table, column, kind in rows:
@@ -113,7 +111,7 @@ def ask(question: str, *arguments: Any) -> Any:
 
 def runs() -> pl.DataFrame:
     """All runs; none if there is no store yet."""
-    return ask("runs") if store().exists() else pl.DataFrame()
+    return ask("runs") if exists() else pl.DataFrame()
 
 
 def distribution(run_id: str, quantity: str, kernel_id: int | None = None) -> pl.DataFrame:
@@ -223,6 +221,7 @@ __all__ = [
     "AnalyzerError",
     "Statement",
     "ask",
+    "exists",
     "load",
     "picture",
     "profile",

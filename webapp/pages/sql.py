@@ -95,7 +95,7 @@ def result(rows: pl.DataFrame, seconds: float) -> None:
 
 def main() -> None:
     """The page."""
-    if not data.store().exists():
+    if not data.exists():
         frame.no_runs()
         return
     left, right = st.columns([3, 1], gap="large")
