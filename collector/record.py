@@ -1,6 +1,7 @@
 """`collector record`: the separate passes of one workload, into one run directory.
 
-Order: latency without profiler, traces, capture trace (hybrid), execution trace, kernel replay.
+Order: capture trace (graph, hybrid), latency without profiler, traces, execution trace, kernel
+replay.
 Each pass is a request of its own, so that none perturbs another.
 """
 
@@ -87,23 +88,29 @@ def check_device(device: str) -> None:
         raise CollectorError(f"{device} is not supported; give cuda:0 or cpu.")
 
 
-def record(request: Request, target: Path, name: str) -> Path:
+def record(
+    request: Request, target: Path, name: str, model: models.LoadedModel | None = None
+) -> Path:
     """Record a request into `target`; returns the run directory.
+
+    Args:
+        model: The request's model, if the caller has it on the device already.
 
     Raises:
         CollectorError: The request cannot be run here; nothing is left behind.
     """
     request.check()
     with RunDirectoryWriter(target) as writer, torch.inference_mode():
-        say(f"building {request.model} ({request.dtype}, {request.device})")
-        model = models.load(
-            request.model,
-            request.dtype,
-            request.device,
-            request.seed,
-            request.attention,
-            request.experts,
-        )
+        if model is None:
+            say(f"building {request.model} ({request.dtype}, {request.device})")
+            model = models.load(
+                request.model,
+                request.dtype,
+                request.device,
+                request.seed,
+                request.attention,
+                request.experts,
+            )
         ids_BT = workloads.prompt_ids(
             model, request.batch_size, request.prompt_len, request.seed, request.prompt
         )
@@ -118,7 +125,11 @@ def record(request: Request, target: Path, name: str) -> Path:
             passes["capture"] = trace_pass.PERTURBS["capture"]
         if not request.device.startswith("cuda"):
             notes.append("recorded on a CPU: no kernels, no launch floor, no kernel replay")
-        elif request.replay:
+        elif not request.replay:
+            say("measuring the launch floor")
+            passes["floor"] = trace_pass.PERTURBS["replay"]
+            writer.add_json(NULL_KERNEL, kernel_replay.floor(request.device, request.replay_runs))
+        else:
             passes["execution_trace"] = trace_pass.PERTURBS["execution_trace"]
             passes["replay"] = trace_pass.PERTURBS["replay"]
             notes += _replay(request, writer, workload)

@@ -1,4 +1,4 @@
-"""What is recorded: one request of prefill and decode steps, driven step by step, in one of three
+"""What is recorded: one request of prefill and decode steps, driven step by step, in one of the
 modes.
 
 Every step ends with its tokens' values in host memory, so a step's wall time is what a user waits
@@ -15,7 +15,7 @@ import torch
 from collector.errors import CollectorError
 from collector.models import LoadedModel
 
-MODES = ("eager", "compile", "hybrid")
+MODES = ("eager", "compile", "graph", "hybrid")
 
 
 class Workload(Protocol):
@@ -95,7 +95,7 @@ class HybridWorkload:
 def make(
     model: LoadedModel, mode: str, ids_BT: torch.Tensor, new_tokens: int, device: str
 ) -> tuple[Workload, Any]:
-    """The workload of a mode, and the hybrid engine if it is one.
+    """The workload of a mode, and what captures its graphs if it has any.
 
     Raises:
         CollectorError: The mode is not known, or cannot run this request.
@@ -108,6 +108,11 @@ def make(
             f"prompt and new tokens are {length} positions, {model.name} has {model.longest}; "
             "shorten --prompt-len or --new-tokens."
         )
+    if mode == "graph":
+        from collector.graph_steps import GraphWorkload  # it builds on this module
+
+        graphs = GraphWorkload(model, ids_BT, new_tokens, device)
+        return graphs, graphs if device.startswith("cuda") else None
     if mode != "hybrid":
         return TransformersWorkload(model, ids_BT, device, mode == "compile"), None
     if ids_BT.shape[0] != 1:

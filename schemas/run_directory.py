@@ -51,7 +51,7 @@ KERNEL_REPLAY = "kernel_replay.json"
 NULL_KERNEL = "null_kernel.json"
 LATENCY = "latency.json"
 
-MODES = ("eager", "hybrid", "compile", "foreign")
+MODES = ("eager", "hybrid", "compile", "graph", "foreign")
 
 # The collector marks each pass with `user_annotation`s of these names; `#N` counts them in a trace.
 PREFILL_ANNOTATION = "hostbound.prefill"

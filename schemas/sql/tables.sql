@@ -1,4 +1,4 @@
--- The normalized store, version 1. One run has many traces; ids are ordinals within a run, so that a
+-- The normalized store, version 2. One run has many traces; ids are ordinals within a run, so that a
 -- run can be deleted and written again. No constraint, ENUM, sequence or default is relied on:
 -- `analyzer verify` checks what they would promise. Times are integer nanoseconds on the trace's
 -- clock; durations integer nanoseconds. NULL is unknown. "Kineto: ..." names the field a column is from.
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS runs (
   analyzer_version VARCHAR,
   host_id VARCHAR,               -- hosts.host_id
   model VARCHAR,
-  mode VARCHAR,                  -- eager | hybrid | compile | foreign
+  mode VARCHAR,                  -- eager | hybrid | compile | graph | foreign
   attention VARCHAR,
   dtype VARCHAR,
   batch_size BIGINT,             -- sequences
@@ -121,7 +121,8 @@ CREATE TABLE IF NOT EXISTS steps (
   step_index INTEGER,            -- ordinal in its phase and trace
   thread_id INTEGER,             -- main thread: the one with most launches
   start_ns BIGINT,
-  end_ns BIGINT
+  end_ns BIGINT,
+  elapsed_ns BIGINT              -- start to the later of end_ns and the end of its last device event
 );
 
 CREATE TABLE IF NOT EXISTS ops (

@@ -51,6 +51,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(request, tmp_path_factory.mktemp("runs") / "gpt2", "gpt2")
 
 
+def test_a_run_of_graphs_has_the_tokens_of_the_eager_one() -> None:
+    import torch
+
+    from collector import models, workloads
+
+    with torch.inference_mode():
+        model = models.load("gpt2", "bf16", "cuda:0", 0, "sdpa")
+        ids = workloads.prompt_ids(model, 2, 32, 0, None)
+        made = {m: workloads.make(model, m, ids, 4, "cuda:0")[0] for m in ("eager", "graph")}
+        tokens = {m: [w.prefill(), *(w.decode() for _ in range(3))] for m, w in made.items()}
+        again = [made["graph"].prefill(), *(made["graph"].decode() for _ in range(3))]
+
+    assert tokens["graph"] == tokens["eager"] == again
+
+
 def test_a_recorded_run_is_whole(run: Path) -> None:
     manifest = read_manifest(run)
 
