@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
             type=Path,
             default=Path(DEFAULT_DB),
             metavar="FILE",
-            help=f"the store (default: {DEFAULT_DB})",
+            help=f"the store (default: {DEFAULT_DB}); a .toml names a lake, see docs/operations.md",
         )
         sub.add_argument("--json", action="store_true", help="print JSON instead of text")
         return sub
@@ -97,6 +97,17 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         metavar="N",
         help="files prepared at once (default: the number of cores)",
+    )
+    ingest.add_argument(
+        "--engine",
+        choices=("pool", "ray"),
+        default="pool",
+        help="where: processes of this machine (default), or a Ray cluster",
+    )
+    ingest.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="the cluster (default: RAY_ADDRESS, else one of this machine alone)",
     )
 
     add("runs", runs_command, "List the runs of the store.")
@@ -153,6 +164,14 @@ def _parser() -> argparse.ArgumentParser:
         help="folder, or file for chrome (default: by the run's name)",
     )
     add("verify", verify_command, "Check a store: accounts add up, links resolve, hashes match.")
+    maintain = add("maintain", maintain_command, "Tidy a lake: merge small files, delete old ones.")
+    maintain.add_argument(
+        "--keep-days",
+        type=float,
+        default=7.0,
+        metavar="DAYS",
+        help="commits younger than this stay readable as they were (default: 7)",
+    )
     return parser
 
 
@@ -173,6 +192,7 @@ def ingest_command(args: argparse.Namespace) -> int:
     """Load runs; 1 if some could not be read but others could, or a trace has warnings; 2 if none
     could.
     """
+    from analyzer import engines
     from analyzer.ingest import ingest
 
     with _Progress(len(args.paths)) as progress:
@@ -185,6 +205,7 @@ def ingest_command(args: argparse.Namespace) -> int:
             python_functions=args.python_functions,
             replace_runs=args.replace,
             jobs=args.jobs,
+            engine=engines.Ray(args.ray_address) if args.engine == "ray" else None,
             progress=progress,
         )
     if args.json:
@@ -477,6 +498,19 @@ def verify_command(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(f"{args.db}: accounts add up, links resolve, hashes match.\n")
     return 1 if problems else 0
+
+
+def maintain_command(args: argparse.Namespace) -> int:
+    """Tidy a lake."""
+    from analyzer import database
+
+    done = database.maintain(args.db, args.keep_days)
+    if args.json:
+        _print_json(done)
+    else:
+        for what, count in done.items():
+            sys.stdout.write(f"{what}: {count}\n")
+    return 0
 
 
 if __name__ == "__main__":

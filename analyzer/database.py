@@ -189,6 +189,21 @@ def stamp(path: Path) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def maintain(path: Path, keep_days: float) -> dict[str, int]:
+    """Tidy a lake: merge small files, forget commits older than `keep_days`, delete their files.
+
+    Raises:
+        AnalyzerError: It is no lake, or does not answer.
+    """
+    if not lake.is_lake(path):
+        raise AnalyzerError(f"{path} is one file, which needs no upkeep; name a lake (*.toml).")
+    try:
+        with _lake_errors(path):
+            return lake.maintain(path, keep_days)
+    except lake.NoCatalog as error:
+        raise _no_store(path) from error
+
+
 def cursor(connection: Connection) -> Connection:
     """Another connection to the same store, for a second answer while the first is read."""
     database = connection.execute("SELECT current_database()").fetchall()[0][0]
@@ -228,7 +243,10 @@ def _writable_lake(path: Path, session: str) -> Connection:
     try:
         connection = lake.connect(path, read_only=False, session=session)
         if lake.has_tables(connection):
-            _check_version(connection, path, migrate=False)
+            if _version(connection, path) == STORE_VERSION:
+                return connection
+            with lake.claim(path, "schema"):  # one process changes tables, others wait
+                _check_version(connection, path, migrate=True)
             return connection
         connection.close()
     except lake.NoCatalog:
@@ -326,7 +344,7 @@ def _sandboxed(path: Path, config: dict[str, Any]) -> Connection:
     return connection
 
 
-def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
+def _version(connection: Connection, path: Path) -> int:
     try:
         rows = connection.execute("SELECT max(schema_version) FROM store_info").fetchall()
     except duckdb.CatalogException as error:
@@ -340,6 +358,11 @@ def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
     version = rows[0][0] if rows else None
     if version is None:
         raise AnalyzerError(f"{path} does not say its version; name another store with --db.")
+    return version
+
+
+def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
+    version = _version(connection, path)
     if version > STORE_VERSION:
         raise AnalyzerError(
             f"{path} is of store version {version}, this program knows {STORE_VERSION}: "

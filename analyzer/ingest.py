@@ -121,7 +121,8 @@ def ingest(
     results: dict[int, Ingested] = {}
     todo: list[tuple[int, _Work]] = []
     if lake.is_lake(db):
-        database.exists(db)  # a lake that does not answer is said once, not for each source
+        with database.open_for_writing(db):
+            pass  # its tables are made or updated here, once; so is it said that it does not answer
         todo = [(i, _Work(path, name, options, db, replace_runs)) for i, path in enumerate(found)]
     else:
         for i, path in enumerate(found):
