@@ -57,7 +57,7 @@ setup: .venv/.full
 
 # ---- to look at ---------------------------------------------------------------------------------
 
-$(DB): .venv/.demo $(wildcard analyzer/samples/*/manifest.json)
+$(DB): .venv/.demo $(wildcard analyzer/samples/*/manifest.json) schemas/sql/tables.sql
 	@echo "Loading the sample runs, recorded on one NVIDIA H200, into $(DB) ..."
 	@rm -f $(DB) $(DB).wal
 	@$(BIN)/analyzer ingest --db $(DB) $(sort $(dir $(wildcard analyzer/samples/*/manifest.json)))

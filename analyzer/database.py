@@ -23,16 +23,29 @@ from analyzer import lake, turns
 from analyzer.errors import AnalyzerError
 from analyzer.lake import Unreachable
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 DEFAULT_STORE = Path("hostbound.duckdb")
 LOCK_PATIENCE_S = 120.0
 SANDBOX_MEMORY = "2GB"
 _POLL_S = 0.1
 # Statements that lead from a version to the next: {1: [...]} makes version 2 of version 1.
-MIGRATIONS: dict[int, list[str]] = {}
+MIGRATIONS: dict[int, list[str]] = {
+    1: [
+        "ALTER TABLE steps ADD COLUMN elapsed_ns BIGINT",
+        "UPDATE steps SET elapsed_ns = greatest(end_ns, coalesce(("
+        "SELECT max(d.start_ns + d.dur_ns) FROM device_events AS d WHERE d.run_id = steps.run_id "
+        "AND d.step_id = steps.step_id AND NOT d.bad_time), end_ns)) - start_ns",
+    ]
+}
 
 Connection = duckdb.DuckDBPyConnection
 StoreError = duckdb.Error
+
+
+class OlderStore(AnalyzerError):
+    """The store's tables are of an earlier version; `update` changes that."""
+
+
 # Errors that the asker made, not the store.
 _MISTAKES = (
     duckdb.ProgrammingError,
@@ -87,6 +100,20 @@ def open_for_writing(
             ) from error
         finally:
             connection.close()
+
+
+def update(path: Path, patience_s: float = LOCK_PATIENCE_S) -> None:
+    """Bring an older store up to date; nothing happens to one of this version.
+
+    Raises:
+        AnalyzerError: As of `open_for_writing`.
+    """
+    try:
+        with open_for_reading(path, patience_s=patience_s):
+            pass
+    except OlderStore:
+        with open_for_writing(path, patience_s=patience_s):
+            pass
 
 
 @contextmanager
@@ -370,7 +397,7 @@ def _check_version(connection: Connection, path: Path, migrate: bool) -> None:
         )
     if version < STORE_VERSION:
         if not migrate:
-            raise AnalyzerError(
+            raise OlderStore(
                 f"{path} is of store version {version}, this program reads {STORE_VERSION}: any "
                 "`analyzer ingest` on it brings it up to date."
             )

@@ -125,6 +125,8 @@ def ingest(
             pass  # its tables are made or updated here, once; so is it said that it does not answer
         todo = [(i, _Work(path, name, options, db, replace_runs)) for i, path in enumerate(found)]
     else:
+        if db.exists():
+            database.update(db)
         for i, path in enumerate(found):
             work = _described(_Work(path, name, options, db, replace_runs))
             if isinstance(work, Ingested):

@@ -402,6 +402,7 @@ class _Builder:
         entries: list[ledger.Entry],
     ) -> None:
         off = self.offsets.steps
+        last = _last_ends(a)
         self._append_rows(
             "steps",
             [
@@ -414,6 +415,7 @@ class _Builder:
                     "thread_id": int(thread_of[step.thread]) if step.thread >= 0 else None,
                     "start_ns": step.start,
                     "end_ns": step.end,
+                    "elapsed_ns": max(step.end, int(last[i])) - step.start,
                 }
                 for i, step in enumerate(a.steps)
             ],
@@ -811,6 +813,14 @@ def _words(codes: npt.NDArray[np.int64], words: tuple[str, ...]) -> Column:
 def _dictionary(codes: npt.NDArray[np.integer[Any]], words: Column) -> Column:
     indices: Any = pa.array(codes)
     return pa.DictionaryArray.from_arrays(indices, words)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _last_ends(a: Attributed) -> npt.NDArray[np.int64]:
+    """When the last device event of each step ends; before everything for a step without one."""
+    last = np.full(len(a.steps), np.iinfo(np.int64).min, np.int64)
+    good = (a.device.step >= 0) & ~a.device.bad
+    np.maximum.at(last, a.device.step[good], a.device.end[good])
+    return last
 
 
 def _id(ids: npt.NDArray[np.int64], offset: int = 0) -> Column:

@@ -1,13 +1,7 @@
 -- Which runs does the store hold, and how host-bound is each?
 -- Grain: one row per run, newest first. "step" figures are sums over the marked steps; without marks the
--- whole trace is one step. elapsed_ns: from a step's start to the later of its end and its last device event.
-WITH device_end AS (
-  SELECT run_id, step_id, max(start_ns + dur_ns) AS end_ns
-  FROM device_events
-  WHERE step_id IS NOT NULL AND NOT bad_time
-  GROUP BY run_id, step_id
-),
-measured AS (
+-- whole trace is one step.
+WITH measured AS (
   SELECT
     steps.run_id,
     count(*) AS steps,
@@ -16,11 +10,9 @@ measured AS (
     sum(totals.device_active_ns)::BIGINT AS device_active_ns,
     CASE WHEN count(totals.orchestration_ns) = count(*) THEN sum(totals.orchestration_ns)::BIGINT END
       AS orchestration_ns,
-    median(greatest(steps.end_ns, coalesce(device_end.end_ns, steps.end_ns)) - steps.start_ns)::BIGINT
-      AS elapsed_ns
+    median(steps.elapsed_ns)::BIGINT AS elapsed_ns
   FROM steps
   JOIN totals USING (run_id, trace_id, step_id)
-  LEFT JOIN device_end ON device_end.run_id = steps.run_id AND device_end.step_id = steps.step_id
   GROUP BY steps.run_id
 )
 SELECT

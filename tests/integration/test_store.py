@@ -17,6 +17,7 @@ import pytest
 from analyzer import database
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import RUN_TABLES, ingest
+from analyzer.verify import verify
 from schemas.errors import HostboundError
 from schemas.run_directory import Manifest, TraceFile, file_sha256
 from tracebuilder import TraceBuilder, worked_example
@@ -230,6 +231,32 @@ def test_a_newer_store_is_refused(tmp_path: Path, small: Path) -> None:
         with pytest.raises(AnalyzerError, match="upgrade hostbound") as caught:
             ingest(small, store, replace_runs=replace)
         one_line(caught.value)
+
+
+def test_a_store_of_version_1_is_brought_up_to_date_by_the_next_ingest(
+    tmp_path: Path, small: Path, samples_dir: Path
+) -> None:
+    store = tmp_path / "s.duckdb"
+    ingest([small, samples_dir / "gpt2-prefill-bs1-s512-graph"], store)
+    elapsed = "SELECT run_id, step_id, elapsed_ns FROM steps ORDER BY ALL"
+    with duckdb.connect(str(store)) as connection:
+        before = connection.execute(elapsed).fetchall()
+        connection.execute("ALTER TABLE steps DROP COLUMN elapsed_ns")
+        connection.execute("UPDATE store_info SET schema_version = 1")
+    with (
+        pytest.raises(AnalyzerError, match="any `analyzer ingest` on it") as caught,
+        database.open_for_reading(store),
+    ):
+        pass
+    one_line(caught.value)
+
+    assert ingest(small, store)[0].state == "already stored"
+
+    with database.open_for_reading(store) as connection:
+        assert connection.execute(elapsed).fetchall() == before
+    assert len(before) > 1
+    assert all(ns > 0 for _, _, ns in before)
+    assert verify(store) == []
 
 
 @pytest.mark.parametrize("data", [b"no database at all\n" * 500, b"", b"x", b"\x00" * 20_000])

@@ -85,6 +85,7 @@ DAMAGE = [
     ("UPDATE totals SET kt_ns = kt_ns - 1", "launch_sums", "kt_ns"),
     ("UPDATE totals SET orchestration_ns = 5", "launch_sums", "orchestration_ns"),
     ("UPDATE totals SET tklqt_ns = 0", "launch_sums", "tklqt_ns"),
+    ("UPDATE steps SET elapsed_ns = elapsed_ns + 1", "event_sums", "elapsed_ns"),
     ("UPDATE launches SET dct_ns = dct_ns + 1", "launch_sums", "ct_ns"),
     ("UPDATE launches SET dkt_ns = NULL", "launch_sums", "kt_ns"),
     ("UPDATE launches SET t_dispatch_ns = NULL", "launch_sums", "launches_without_op"),

@@ -34,6 +34,12 @@ device_new AS (
   FROM device_scoped
   WHERE NOT bad_time
 ),
+device_end AS (
+  SELECT run_id, trace_id, step_id, max(start_ns + ns) AS end_ns
+  FROM device_scoped
+  WHERE NOT bad_time
+  GROUP BY ALL
+),
 device_busy AS (
   SELECT run_id, trace_id, step_id, sum(ns) AS device_busy_ns FROM device_new GROUP BY ALL
 ),
@@ -75,7 +81,9 @@ figures AS (
     {'name': 'bad_time_events', 'kept': totals.bad_time_events,
       'found': coalesce(device_sums.bad_times, 0) + coalesce(host_sums.bad_times, 0)},
     {'name': 'device idle and busy time', 'kept': totals.busy_in_window_ns + totals.device_idle_ns,
-      'found': totals.wall_ns}
+      'found': totals.wall_ns},
+    {'name': 'elapsed_ns', 'kept': steps.elapsed_ns,
+      'found': greatest(steps.end_ns, coalesce(device_end.end_ns, steps.end_ns)) - steps.start_ns}
   ]) AS figure
   FROM totals
   LEFT JOIN device_sums
@@ -84,6 +92,10 @@ figures AS (
   LEFT JOIN device_busy
     ON device_busy.run_id = totals.run_id AND device_busy.trace_id = totals.trace_id
     AND device_busy.step_id IS NOT DISTINCT FROM totals.step_id
+  LEFT JOIN device_end
+    ON device_end.run_id = totals.run_id AND device_end.trace_id = totals.trace_id
+    AND device_end.step_id IS NOT DISTINCT FROM totals.step_id
+  LEFT JOIN steps ON steps.run_id = totals.run_id AND steps.step_id = totals.step_id
   LEFT JOIN host_sums
     ON host_sums.run_id = totals.run_id AND host_sums.trace_id = totals.trace_id
     AND host_sums.step_id IS NOT DISTINCT FROM totals.step_id
