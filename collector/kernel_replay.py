@@ -181,15 +181,15 @@ def _profile(
 
 def _collect(
     ready: list[_Made], path: Path
-) -> tuple[list[dict[str, Any]], dict[str, list[kineto_samples.Launch]]]:
+) -> tuple[list[dict[str, Any]], dict[str, list[kineto_samples.Sample]]]:
     """Samples by op call and kernel; a call's kernels are told apart by place, name and
     configuration."""
     seen: dict[int, dict[tuple[Any, ...], _Seen]] = defaultdict(dict)
     taken: dict[int, int] = defaultdict(int)
-    floors: dict[str, list[kineto_samples.Launch]] = defaultdict(list)
+    floors: dict[str, list[kineto_samples.Sample]] = defaultdict(list)
     for sample in kineto_samples.read(path, _PREFIX):
         if not sample.label.isdigit():
-            floors[sample.label] += sample.launches
+            floors[sample.label].append(sample)
             continue
         index = int(sample.label)
         taken[index] += 1
@@ -253,15 +253,17 @@ def _without(call: OpCall) -> dict[str, Any]:
 
 
 def _floors(
-    launches: dict[str, list[kineto_samples.Launch]],
+    samples: dict[str, list[kineto_samples.Sample]],
     costs: dict[str, list[int]],
     missing: dict[str, str],
 ) -> dict[str, Any]:
     floors: list[dict[str, Any]] = []
-    for api, found in launches.items():
+    for api, marked in samples.items():
+        found = [(sample.start, launch) for sample in marked for launch in sample.launches]
         for definition, values in (
-            ("api_start_to_kernel_start", [k.kernel_start - k.start for k in found]),
-            ("api_end_to_kernel_start", [k.kernel_start - k.end for k in found]),
+            ("api_start_to_kernel_start", [k.kernel_start - k.start for _, k in found]),
+            ("api_end_to_kernel_start", [k.kernel_start - k.end for _, k in found]),
+            ("annotation_to_kernel_start", [k.kernel_start - start for start, k in found]),
         ):
             floors.append({"launch_api": api, "definition": definition, "samples_ns": values})
     for api, values in costs.items():

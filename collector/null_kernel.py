@@ -6,6 +6,8 @@ nanoseconds:
 
     api_start_to_kernel_start   launch call start to kernel start, synchronised after each launch,
                                 under Kineto: the launch floor
+    annotation_to_kernel_start  start of the annotation around the launch to kernel start, of the
+                                same samples
     api_end_to_kernel_start     launch call end to kernel start, of the same samples
     unsynchronised_host_cost    host time of a launch call, back to back, without the profiler
 """
@@ -26,6 +28,8 @@ DEFINITIONS = {
     "api_start_to_kernel_start": "launch call start to kernel start of an empty kernel (one "
     "block of one thread), synchronised after each launch, under the profiler, in blocks among the "
     "kernel replays",
+    "annotation_to_kernel_start": "start of the annotation around the launch to kernel start of "
+    "the same samples",
     "api_end_to_kernel_start": "launch call end to kernel start of the same samples",
     "unsynchronised_host_cost": "host time of one launch call in a row of them, without the "
     "profiler",
