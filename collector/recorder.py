@@ -8,7 +8,8 @@ directory.
             with rec.step("decode"):
                 ...
 
-The block runs once, under the profiler. An exception in it leaves no run directory.
+The block runs once, under the profiler. An exception in it leaves no run directory. With `upload`
+the run is noted for a server; `collector upload` sends it, so that your code waits for no network.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from time import perf_counter_ns
 import torch
 
 from collector import environment, trace_pass
+from collector.progress import say
+from collector.sending import Options, check
 from collector.writer import RunDirectoryWriter
+from schemas.errors import HostboundError
 from schemas.run_directory import STEP_ANNOTATION_PREFIX, TRACE, Manifest, TraceFile
 
 
@@ -57,17 +61,24 @@ def recording(
     model: str | None = None,
     batch_size: int | None = None,
     prompt_len: int | None = None,
+    upload: str | None = None,
+    spool: str | Path | None = None,
 ) -> Generator[Recording, None, None]:
     """Record the block into the run directory `out`.
 
     Args:
         device: "cuda:0", "cpu", ...; default: the first GPU if there is one.
         stacks: Record Python frames too; perturbs much more.
+        upload: Address of a server: the run is spooled for it, for `collector upload` to send.
+        spool: The spool's folder; default: that of `collector upload`.
 
     Raises:
-        CollectorError: `out` exists or cannot be written.
+        CollectorError: `out` exists or cannot be written; `upload` is no address, or the spool
+            cannot be written.
     """
     target = Path(out)
+    sending = Options(spool=None if spool is None else Path(spool))
+    address = None if upload is None else check(sending, upload)
     where = device or ("cuda:0" if torch.cuda.is_available() else "cpu")
     with RunDirectoryWriter(target) as writer:
         scratch = writer.path / ".trace.json"
@@ -99,3 +110,8 @@ def recording(
                 passes={"trace": perturbs},
             )
         )
+    if address is not None:
+        try:
+            sending.open_spool().add(target, address)
+        except HostboundError as error:  # the run is there; the caller's code goes on
+            say(f"{target} is recorded but not spooled: {error}")

@@ -57,7 +57,7 @@ class Entry:
     @property
     def key(self) -> str:
         """The same run for the same server is the same entry."""
-        return hashlib.sha256(f"{self.url}\n{self.path}".encode(errors="replace")).hexdigest()[:32]
+        return hashlib.sha256(f"{self.url}\n{self.path}".encode()).hexdigest()[:32]
 
 
 def default_folder() -> Path:
@@ -96,6 +96,12 @@ class Spool:
             CollectorError, RunDirectoryError: It cannot be sent, or the spool not be written.
         """
         archive = open_archive(path)
+        try:
+            str(path.resolve()).encode()
+        except UnicodeEncodeError as error:
+            raise CollectorError(
+                f"the path {str(path)!r} is no UTF-8 and cannot be noted; rename it."
+            ) from error
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         entry = _described(
             Entry(str(path.resolve()), url, "", 0, "", "", created_at=now),

@@ -207,6 +207,8 @@ class Uploader:
             if answer.status != 200:
                 raise self._refusal(answer, f"to tell about {sha256[:12]}...")
             found = answer.json()
+            job = found.get("job")
+            found = job if isinstance(job, dict) else found
             state = found.get("state")
             if state in ("done", "failed"):
                 return Conversion(state, _run_ids(found), found.get("error"))
@@ -366,10 +368,15 @@ class _Sending:
             "sha256": self.sha256,
             "size": self.archive.size,
             "format": self.archive.format,
-            "name": self.archive.name,
-            "host": self.archive.host,
+            "name": _one_line(self.archive.name),
+            "host": None if self.archive.host is None else _one_line(self.archive.host),
             "metadata": self.metadata,
         }
+
+
+def _one_line(text: str) -> str:
+    """What a server takes as a name: printable, and not long."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
 
 
 def _is_passing(answer: Answer) -> bool:

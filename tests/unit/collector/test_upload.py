@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,17 @@ def test_it_is_declared_with_size_format_and_name(
             "metadata": {},
         }
     ]
+
+
+def test_a_name_is_declared_as_one_printable_line(
+    server: TusServer, archive: Archive, time: Time
+) -> None:
+    odd = replace(archive, name="a\nb\x00" + "c" * 300, host=" \ud800h\t")
+
+    uploader(server.url, time).send(odd, odd.sha256(), {})
+
+    assert server.declared[0]["name"] == "a b " + "c" * 196
+    assert server.declared[0]["host"] == "h"
 
 
 def test_what_the_server_has_is_not_sent_again(
@@ -370,8 +382,8 @@ def test_waits_double_up_to_half_a_minute_and_are_shortened_by_half_at_most(
 def test_a_conversion_is_waited_for(server: TusServer, time: Time) -> None:
     server.states = [
         {"state": "queued", "run_ids": []},
-        {"state": "running", "run_ids": []},
-        {"state": "done", "run_ids": ["r1", "r2"]},
+        {"status": "stored", "job": {"state": "running", "run_ids": []}},
+        {"status": "stored", "job": {"state": "done", "run_ids": ["r1", "r2"]}},
     ]
     found = uploader(server.url, time).wait("ab")
 

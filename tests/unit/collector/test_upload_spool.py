@@ -237,6 +237,19 @@ def test_a_new_run_at_the_place_of_a_deleted_one_is_sent_before_it_goes(
     assert b"another recording" in content
 
 
+def test_a_path_that_is_no_text_is_refused(
+    server: TusServer, spool: Spool, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = run.with_name("\udcff")
+    try:
+        run.rename(odd)
+    except OSError:
+        pytest.skip("this file system takes no such names")
+
+    assert upload(spool, odd, "--to", server.url) == 2
+    assert "rename it" in capsys.readouterr().err
+
+
 def test_a_run_that_is_gone_is_forgotten(
     server: TusServer, spool: Spool, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
