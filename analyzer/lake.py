@@ -303,7 +303,7 @@ def create(db: Path, tables: str, views: str, version: int) -> None:
     """Make the tables of an empty lake; one process does, others wait and find them there."""
     with (
         claim(db, "schema") as session,
-        closing(connect(db, read_only=False, session=session)) as connection,
+        closing(connect(db, read_only=False, create=True, session=session)) as connection,
     ):
         if has_tables(connection):
             return

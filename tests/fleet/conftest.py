@@ -1,0 +1,69 @@
+"""Fixtures of the fleet tests: PostgreSQL, S3, lakes. `make test-fleet` runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import missing
+from fleet.services import Absent, ObjectStore, Postgres
+
+HERE = Path(__file__).parent
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In an environment that is not the fleet's, skip; DuckDB's extensions fit one version only."""
+    ours = [item for item in items if HERE in item.path.parents]
+    absent = not all(map(importlib.util.find_spec, ("duckdb_extension_ducklake", "ray")))
+    for item in ours:
+        item.add_marker(pytest.mark.fleet)
+        if absent:
+            item.add_marker(pytest.mark.skip(reason="fleet tests have their own: make test-fleet"))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    try:
+        server = Postgres()
+    except Absent as absent:
+        missing(str(absent))
+        raise
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    try:
+        store = ObjectStore()
+    except Absent as absent:
+        missing(str(absent))
+        raise
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def make_lake(tmp_path: Path, postgres: Postgres) -> Callable[..., Path]:
+    """Makes lake files, each with a catalog schema of its own."""
+
+    def make(data: str = "", more: str = "") -> Path:
+        number = next(_numbers)
+        lake = tmp_path / f"lake{number}.toml"
+        lake.write_text(
+            f'catalog = "{postgres.catalog}"\ndata = "{data or f"data{number}"}"\n'
+            f'schema = "test_{number}"\n{more}'
+        )
+        return lake
+
+    return make
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Path]) -> Path:
+    return make_lake()
