@@ -18,7 +18,7 @@ from analyzer import classify, numbers, queries
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.fusion import Fusions, Kernels, fusions
-from analyzer.report import ACCOUNT_MEANS, reading, report
+from analyzer.report import ACCOUNT_MEANS, figures, reading
 
 # Changes smaller than this, or than the spread of the steps, are noise.
 NOISE = 0.03
@@ -42,7 +42,7 @@ def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
         raise AnalyzerError("compare needs two runs or more; `analyzer runs` lists them.")
     if len(set(run_ids)) < len(run_ids):
         raise AnalyzerError("compare was given the same run twice; name different runs.")
-    reports = [report(connection, run_id) for run_id in run_ids]
+    reports = [figures(connection, run_id) for run_id in run_ids]
     sides = [_side(r) for r in reports]
     kernels = [queries.kernels(connection, run_id).to_dicts() for run_id in run_ids]
     ops = [queries.ops(connection, run_id).to_dicts() for run_id in run_ids]

@@ -29,43 +29,61 @@ ACCOUNT_MEANS = {
 TOP = 15
 
 
+def figures(connection: Connection, run_id: str) -> dict[str, Any]:
+    """What a comparison needs of a run: its times, no single event.
+
+    Keys: run, totals (everything recorded), measured (sum over the steps), phases, steps (each with
+    its ledger), latency.
+    """
+    steps = queries.steps(connection, run_id)
+    return {
+        "run": queries.run(connection, run_id),
+        "totals": queries.totals(connection, run_id),
+        "measured": queries.added(steps),
+        "phases": _phases(steps),
+        "steps": steps,
+        "latency": queries.latency(connection, run_id),
+    }
+
+
+def summary(connection: Connection, run_id: str) -> dict[str, Any]:
+    """Is the run host-bound, and what is to be known about it?
+
+    Keys: those of `figures`, verdict, coverage, inflation, quality, warnings.
+    """
+    found = figures(connection, run_id)
+    coverage = queries.coverage(connection, run_id)
+    quality = queries.quality(connection, run_id)
+    return {
+        **found,
+        "verdict": verdict(found["measured"], found["totals"], coverage),
+        "coverage": coverage,
+        "inflation": _inflation(found["phases"], found["latency"]),
+        "quality": quality,
+        "warnings": [row["message"] for row in quality if row["severity"] == "warning"],
+    }
+
+
 def report(connection: Connection, run_id: str) -> dict[str, Any]:
     """Everything the command `report` shows of a run.
 
-    Keys: run, verdict, totals (everything recorded), measured (sum over the steps), phases, steps
-    (each with its ledger), ledger (whole trace), match, families, kernels, ops, coverage, floors,
-    latency, inflation, predictions, shares, quality, warnings.
+    Keys: those of `summary`, ledger (whole trace), match, families, kernels, ops,
+    kernels_per_output_token, floors, predictions.
     """
-    run = queries.run(connection, run_id)
-    totals = queries.totals(connection, run_id)
-    steps = queries.steps(connection, run_id)
-    measured = queries.added(steps)
+    found = summary(connection, run_id)
+    steps = found["steps"]
     step_ids = None if _whole_trace(steps) else [step["step_id"] for step in steps]
-    latency = queries.latency(connection, run_id)
-    quality = queries.quality(connection, run_id)
-    coverage = queries.coverage(connection, run_id)
-    phases = _phases(steps)
     families = queries.families(connection, run_id)
     return {
-        "run": run,
-        "verdict": verdict(measured, totals, coverage),
-        "totals": totals,
-        "measured": measured,
-        "phases": phases,
-        "steps": steps,
+        **found,
         "ledger": queries.ledger(connection, run_id),
         "match": queries.match_tiers(connection, run_id),
         "families": {row.pop("family"): row for row in families},
         "kernels": queries.kernels(connection, run_id, step_ids=step_ids, limit=TOP).to_dicts(),
         "ops": queries.ops(connection, run_id, step_ids=step_ids, limit=TOP).to_dicts(),
-        "coverage": coverage,
-        "kernels_per_output_token": _kernels_per_token(run, steps),
+        "kernels_per_output_token": _kernels_per_token(found["run"], steps),
         "floors": queries.floors(connection, run_id),
-        "latency": latency,
-        "inflation": _inflation(phases, latency),
         "predictions": predict.for_report(connection, run_id, steps),
-        "quality": quality,
-        "warnings": [row["message"] for row in quality if row["severity"] == "warning"],
     }
 
 

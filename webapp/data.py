@@ -1,4 +1,5 @@
-"""Everything the pages read: short read-only connections, answers kept until the store changes.
+"""Everything the pages read: one short read-only connection a page, answers kept until the store
+changes.
 
 The only `st.cache_*` of the app. A key holds the store's path, time of change and size, so a load
 by the command line shows at the next look. Writing (an upload) goes through `analyzer.ingest`.
@@ -10,8 +11,9 @@ import io
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -19,9 +21,8 @@ import polars as pl
 import streamlit as st
 
 from analyzer import compare as compare_module
-from analyzer import database, queries, sandbox, timeline
+from analyzer import database, predict, queries, report, sandbox, timeline
 from analyzer import ingest as ingest_module
-from analyzer import report as report_module
 from analyzer.errors import AnalyzerError
 
 STORE_VARIABLE = "HOSTBOUND_DB"
@@ -64,6 +65,10 @@ def _schema(connection: Any) -> list[dict[str, Any]]:
     return [{"table": table, "columns": columns} for table, columns in tables.items()]
 
 
+def _predictions(connection: Any, run_id: str) -> dict[str, Any] | None:
+    return predict.for_report(connection, run_id, queries.steps(connection, run_id))
+
+
 def _distribution(
     connection: Any, run_id: str, quantity: str, kernel_id: int | None
 ) -> pl.DataFrame:
@@ -73,7 +78,8 @@ def _distribution(
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "runs": queries.runs,
     "runs_with_latency": _runs_with_latency,
-    "report": report_module.report,
+    "summary": report.summary,
+    "predictions": _predictions,
     "kernels": queries.kernels,
     "ops": queries.ops,
     "families": queries.families,
@@ -93,9 +99,48 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+class _Page(threading.local):
+    """What the run of a page in this thread has open."""
+
+    stack: ExitStack | None = None
+    path: str = ""
+    connection: Any = None
+
+    def close(self) -> None:
+        if self.stack:
+            self.stack.close()
+        self.connection = None
+
+
+_page = _Page()
+
+
+@contextmanager
+def one_connection() -> Iterator[None]:
+    """Within, all answers come over one connection, made when the first is not in memory."""
+    with ExitStack() as stack:
+        _page.stack, _page.connection = stack, None
+        try:
+            yield
+        finally:
+            _page.stack, _page.connection = None, None
+
+
+@contextmanager
+def _connected(path: str) -> Iterator[Any]:
+    if _page.stack is None:
+        with queries.connect(Path(path), patience_s=PATIENCE_S) as connection:
+            yield connection
+        return
+    if _page.connection is None or _page.path != path:
+        connected = queries.connect(Path(path), patience_s=PATIENCE_S)
+        _page.connection, _page.path = _page.stack.enter_context(connected), path
+    yield _page.connection
+
+
 @st.cache_data(ttl=KEEP_S, max_entries=200, show_spinner=False)
 def _answer(path: str, stamp: Stamp, question: str, arguments: tuple[Any, ...]) -> Any:
-    with queries.connect(Path(path), patience_s=PATIENCE_S) as connection:
+    with _connected(path) as connection:
         return QUESTIONS[question](connection, *arguments)
 
 
@@ -121,7 +166,7 @@ def distribution(run_id: str, quantity: str, kernel_id: int | None = None) -> pl
 
 @st.cache_resource(ttl=KEEP_S, max_entries=4, show_spinner=False)
 def _stretches(path: str, stamp: Stamp, run_id: str, trace_id: int) -> timeline.Stretches | None:
-    with queries.connect(Path(path), patience_s=PATIENCE_S) as connection:
+    with _connected(path) as connection:
         return timeline.stretches(connection, run_id, trace_id)
 
 
@@ -198,6 +243,7 @@ def load(files: Sequence[tuple[str, io.BytesIO | Any]]) -> list[ingest_module.In
     Raises:
         AnalyzerError: The store cannot be written, or nothing among the files can be read.
     """
+    _page.close()  # who reads keeps the writer waiting
     with tempfile.TemporaryDirectory(prefix="hostbound-upload-") as folder:
         root = Path(folder)
         directory = [name for name, _ in files if PurePosixPath(name).name == "manifest.json"]

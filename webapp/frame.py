@@ -23,7 +23,8 @@ def page(title: str, question: str) -> Iterator[None]:
     st.title(title)
     st.caption(question)
     try:
-        yield
+        with data.one_connection():
+            yield
     except HostboundError as error:
         st.error(format.plain(str(error)), icon=":material/error:")
 

@@ -151,7 +151,7 @@ def main() -> None:
     if run is None:
         return
     run_id = run["run_id"]
-    report = data.ask("report", run_id)
+    report = data.ask("summary", run_id)
     about = report["run"]
     facts = (
         about["model"],
