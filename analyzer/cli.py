@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analyzer.server import commands as server_commands
 from schemas.errors import HostboundError
 from schemas.extras import require
 
@@ -172,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DAYS",
         help="commits younger than this stay readable as they were (default: 7)",
     )
+    server_commands.add(commands, DEFAULT_DB)
     return parser
 
 

@@ -1,0 +1,284 @@
+"""The commands `serve`, `token` and `jobs` of the command line; imports little until one runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from schemas.extras import require
+
+Command = Callable[[argparse.Namespace], int]
+TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def size(text: str) -> int:
+    """Bytes from "500M" or "4G"."""
+    unit = text[-1:].upper()
+    try:
+        number = float(text[:-1]) * _UNITS[unit] if unit in _UNITS else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500M or 4G") from None
+    if not 1 <= number < 2**60:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500M or 4G")
+    return int(number)
+
+
+def _more_than_0(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return value
+
+
+# Option, field of Limits, type, help.
+_LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
+    ("--max-upload", "upload_bytes", size, "largest upload"),
+    (
+        "--max-decompressed",
+        "decompressed_bytes",
+        size,
+        "largest content of an upload, decompressed",
+    ),
+    ("--max-files", "members", int, "files in an archive"),
+    ("--max-events", "events", int, "events in a trace"),
+    ("--job-seconds", "job_seconds", _more_than_0, "longest conversion"),
+    ("--job-memory", "job_memory_bytes", size, "most memory of a conversion"),
+    ("--requests-per-second", "requests_per_second", _more_than_0, "of one token, on average"),
+    ("--sql-seconds", "sql_seconds", _more_than_0, "longest SQL statement"),
+    ("--sql-memory", "sql_memory_bytes", size, "most memory of an SQL statement"),
+    ("--sql-at-once", "sql_at_once", int, "SQL statements at the same time"),
+)
+
+
+def add(commands: Any, default_db: str) -> None:
+    """Add the commands to a parser's subcommands."""
+    _add_serve(commands, default_db)
+    _add_token(commands)
+    _add_jobs(commands)
+
+
+def _add_serve(commands: Any, default_db: str) -> None:
+    text = "Serve the pages and an API: uploads, reports, SQL; for one machine or a team."
+    serve = commands.add_parser("serve", help=text, description=text)
+    serve.set_defaults(command=serve_command)
+    where = serve.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder of a team server: stores, originals, tokens",
+    )
+    where.add_argument(
+        "--db",
+        type=Path,
+        default=Path(default_db),
+        metavar="FILE",
+        help=f"one store, for this machine (default: {default_db})",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
+    serve.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
+    serve.add_argument("--workers", type=int, default=0, metavar="N", help="conversions at once")
+    serve.add_argument("--oidc", type=Path, metavar="FILE", help="identity provider of the pages")
+    serve.add_argument("--no-pages", action="store_true", help="the API alone")
+    serve.add_argument(
+        "--no-login-i-know",
+        action="store_true",
+        help="let in everybody who reaches the address, with all rights",
+    )
+    serve.add_argument("--grace-seconds", type=_more_than_0, default=30.0, metavar="S")
+    limits = serve.add_argument_group("limits")
+    for option, field, kind, help_text in _LIMITS:
+        limits.add_argument(option, dest=field, type=kind, metavar="N", help=help_text)
+
+
+def _add_token(commands: Any) -> None:
+    text = "Make, list and revoke the tokens of a team server."
+    token = commands.add_parser("token", help=text, description=text)
+    actions = token.add_subparsers(required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="make a token and print it, once")
+    create.set_defaults(command=token_create)
+    create.add_argument("--team", required=True)
+    create.add_argument("--scope", required=True, help="some of upload,read,admin")
+    create.add_argument("--name", default="", help="what it is for")
+    create.add_argument("--expires", type=_more_than_0, metavar="DAYS")
+    listing = actions.add_parser("list", help="list tokens, without their secrets")
+    listing.set_defaults(command=token_list)
+    listing.add_argument("--team")
+    revoke = actions.add_parser("revoke", help="end a token at once")
+    revoke.set_defaults(command=token_revoke)
+    revoke.add_argument("id")
+    for action in (create, listing, revoke):
+        action.add_argument("--data", type=Path, required=True, metavar="DIR")
+        action.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _add_jobs(commands: Any) -> None:
+    text = "Conversions of a server: queued, running, done, failed."
+    jobs = commands.add_parser("jobs", help=text, description=text)
+    jobs.set_defaults(command=jobs_command)
+    where = jobs.add_mutually_exclusive_group(required=True)
+    where.add_argument("--server", metavar="URL", help=f"with the token in {TOKEN_VARIABLE}")
+    where.add_argument("--data", type=Path, metavar="DIR", help="the server's folder")
+    jobs.add_argument("--team", help="with --data: of one team")
+    jobs.add_argument("--state", choices=("queued", "running", "done", "failed"))
+    jobs.add_argument("--limit", type=int, default=50, metavar="N")
+    jobs.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def serve_command(args: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    require("server", "fastapi", "uvicorn", "prometheus_client")
+    from analyzer.server.limits import Limits
+    from analyzer.server.serve import Wanted, serve
+
+    given = {field: getattr(args, field) for _, field, _, _ in _LIMITS}
+    limits = replace(Limits(), **{k: v for k, v in given.items() if v is not None})
+    serve(
+        Wanted(
+            data=args.data,
+            db=args.db,
+            host=args.host,
+            port=args.port,
+            workers=args.workers or min(4, os.cpu_count() or 1),
+            no_login=args.no_login_i_know,
+            oidc=args.oidc,
+            pages=not args.no_pages,
+            grace_seconds=args.grace_seconds,
+            limits=limits,
+        )
+    )
+    return 0
+
+
+def _tokens(data: Path) -> Any:
+    from analyzer.server.layout import Layout
+    from analyzer.server.state import State
+    from analyzer.server.tokens import Tokens
+
+    layout = Layout(data)
+    layout.make()
+    return Tokens(State(layout.state))
+
+
+def _print_json(value: Any) -> None:
+    import orjson
+
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
+
+
+def token_create(args: argparse.Namespace) -> int:
+    """Make a token; its text alone goes to stdout."""
+    from analyzer.server.tokens import parse_scopes
+
+    text, row = _tokens(args.data).create(
+        args.team, parse_scopes(args.scope), args.name, args.expires
+    )
+    if args.json:
+        _print_json({**row, "token": text})
+        return 0
+    sys.stdout.write(text + "\n")
+    sys.stderr.write(
+        f"analyzer: token {row['id']} of team {row['team']} for {', '.join(row['scopes'])}; "
+        "it is shown this once.\n"
+    )
+    return 0
+
+
+def token_list(args: argparse.Namespace) -> int:
+    """List tokens."""
+    rows = _tokens(args.data).all(args.team)
+    if args.json:
+        _print_json(rows)
+        return 0
+    from analyzer.report_text import console, table
+
+    shown = [
+        (
+            row["id"],
+            row["team"],
+            ",".join(row["scopes"]),
+            "active" if row["active"] else "revoked" if row["revoked_at"] else "expired",
+            _day(row["created_at"]),
+            _day(row["expires_at"]),
+            row["name"],
+        )
+        for row in rows
+    ]
+    heads = ("id", "team", "scopes", "state", "made", "expires", "name")
+    console().print(table([(head, "left") for head in heads], shown, indent=0))
+    return 0
+
+
+def token_revoke(args: argparse.Namespace) -> int:
+    """Revoke a token."""
+    from analyzer.errors import AnalyzerError
+
+    if not _tokens(args.data).revoke(args.id):
+        raise AnalyzerError(f"there is no token {args.id!r}; `analyzer token list` has the ids.")
+    if args.json:
+        _print_json({"revoked": args.id})
+    else:
+        sys.stdout.write(f"revoked: {args.id}\n")
+    return 0
+
+
+def _day(seconds: float | None) -> str:
+    from datetime import datetime, timezone
+
+    if seconds is None:
+        return "-"
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M")
+
+
+def jobs_command(args: argparse.Namespace) -> int:
+    """List conversions; 1 if one shown has failed."""
+    if args.server:
+        require("server", "httpx")
+        from analyzer.server.client import Client
+
+        query = {"limit": args.limit, **({"state": args.state} if args.state else {})}
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        rows = Client(args.server, token).get("/api/v1/jobs", query)["jobs"]
+    else:
+        from analyzer.errors import AnalyzerError
+        from analyzer.server.jobs import STATES, Jobs
+        from analyzer.server.layout import Layout
+        from analyzer.server.state import State
+
+        layout = Layout(args.data)
+        if not layout.state.is_file():
+            raise AnalyzerError(f"{args.data} is no folder of a server: it has no server.sqlite.")
+        states = (args.state,) if args.state else STATES
+        rows = Jobs(State(layout.state)).list(args.team, states, args.limit)
+    if args.json:
+        _print_json(rows)
+    else:
+        _print_jobs(rows)
+    return 1 if any(row["state"] == "failed" for row in rows) else 0
+
+
+def _print_jobs(rows: list[dict[str, Any]]) -> None:
+    from analyzer.report_text import console, table
+
+    shown = [
+        (
+            row["id"][:8],
+            row["state"],
+            row["name"] or row["sha256"][:12],
+            _day(row["queued_at"]),
+            ", ".join(run[:8] for run in row["run_ids"]) or "-",
+            row["error"] or "",
+        )
+        for row in rows
+    ]
+    heads = [("id", "left"), ("state", "left"), ("name", "name"), ("queued", "left")]
+    console().print(table([*heads, ("runs", "left"), ("error", "name")], shown, indent=0))

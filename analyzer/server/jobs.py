@@ -1,0 +1,151 @@
+"""Conversions: queued, running, done or failed; rows in the state file, nothing in memory.
+
+A job whose server died is queued again at the next start. The team that was served longest ago goes
+first, so one team's thousand uploads do not hold up another's.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from analyzer.server.state import Row, State
+
+STATES = ("queued", "running", "done", "failed")
+
+
+def insert(
+    connection: sqlite3.Connection,
+    team: str,
+    sha256: str,
+    name: str | None,
+    metadata: dict[str, Any],
+    now: float,
+) -> str:
+    """Queue a conversion within somebody's transaction; returns the job's id."""
+    job_id = secrets.token_hex(16)
+    connection.execute(
+        "INSERT INTO jobs (id, team, sha256, name, metadata, state, queued_at) "
+        "VALUES (?, ?, ?, ?, ?, 'queued', ?)",
+        (job_id, team, sha256, name, json.dumps(metadata), now),
+    )
+    return job_id
+
+
+def _shown(row: Row) -> Row:
+    for key in ("run_ids", "results", "metadata"):
+        row[key] = json.loads(row[key])
+    return row
+
+
+class Jobs:
+    """The jobs of all teams."""
+
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        self._state = state
+        self._clock = clock
+
+    def get(self, team: str, job_id: str) -> Row | None:
+        """One job of a team."""
+        row = self._state.row("SELECT * FROM jobs WHERE id = ? AND team = ?", (job_id, team))
+        return _shown(row) if row else None
+
+    def of_upload(self, team: str, sha256: str) -> Row | None:
+        """The newest job of an original."""
+        row = self._state.row(
+            "SELECT * FROM jobs WHERE team = ? AND sha256 = ? ORDER BY seq DESC LIMIT 1",
+            (team, sha256),
+        )
+        return _shown(row) if row else None
+
+    def list(
+        self,
+        team: str | None = None,
+        states: Sequence[str] = STATES,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Jobs, newest first."""
+        marks = ", ".join("?" * len(states))
+        rows = self._state.rows(
+            f"SELECT * FROM jobs WHERE (? IS NULL OR team = ?) AND state IN ({marks}) "
+            "ORDER BY seq DESC LIMIT ? OFFSET ?",
+            (team, team, *states, limit, offset),
+        )
+        return [_shown(row) for row in rows]
+
+    def counts(self, team: str | None = None) -> dict[str, int]:
+        """How many jobs are in each state."""
+        rows = self._state.rows(
+            "SELECT state, count(*) AS n FROM jobs WHERE (? IS NULL OR team = ?) GROUP BY state",
+            (team, team),
+        )
+        found = {row["state"]: row["n"] for row in rows}
+        return {state: found.get(state, 0) for state in STATES}
+
+    def claim(self) -> Row | None:
+        """Take the next job, if there is one; it is running then."""
+        with self._state.transaction() as connection:
+            row = connection.execute(
+                "UPDATE jobs SET state = 'running', started_at = ?, attempts = attempts + 1, "
+                "claim = (SELECT max(claim) + 1 FROM jobs) "
+                "WHERE id = (SELECT id FROM jobs AS waiting WHERE state = 'queued' ORDER BY "
+                "  (SELECT max(claim) FROM jobs AS past WHERE past.team = waiting.team), seq "
+                "  LIMIT 1) RETURNING *",
+                (self._clock(),),
+            ).fetchall()
+        return _shown(dict(row[0])) if row else None
+
+    def finish(
+        self,
+        job_id: str,
+        run_ids: Sequence[str],
+        results: Sequence[dict[str, Any]],
+        error: str | None = None,
+    ) -> None:
+        """A job has ended: done, or failed with a line that says why."""
+        with self._state.transaction() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = ?, error = ?, run_ids = ?, results = ?, finished_at = ? "
+                "WHERE id = ?",
+                (
+                    "failed" if error else "done",
+                    error,
+                    json.dumps(list(run_ids)),
+                    json.dumps(list(results), default=str),
+                    self._clock(),
+                    job_id,
+                ),
+            )
+
+    def requeue(self, job_id: str, counted: bool = True) -> None:
+        """Put a running job back; `counted`: the attempt was the job's own fault, perhaps."""
+        with self._state.transaction() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'queued', attempts = attempts - ? "
+                "WHERE id = ? AND state = 'running'",
+                (0 if counted else 1, job_id),
+            )
+
+    def requeue_all(self) -> int:
+        """At start: what ran when the server ended is queued again."""
+        with self._state.transaction() as connection:
+            return connection.execute(
+                "UPDATE jobs SET state = 'queued' WHERE state = 'running'"
+            ).rowcount
+
+    def retry(self, team: str, job_id: str) -> Row | None:
+        """Queue a failed job again; None if the team has no failed job of that id."""
+        with self._state.transaction() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'queued', attempts = 0, error = NULL, "
+                "started_at = NULL, finished_at = NULL, queued_at = ? "
+                "WHERE id = ? AND team = ? AND state = 'failed'",
+                (self._clock(), job_id, team),
+            )
+            changed = connection.execute("SELECT changes()").fetchone()[0]
+        return self.get(team, job_id) if changed else None

@@ -1,0 +1,53 @@
+"""What the server allows: sizes in bytes, times in seconds, rates a second. One place for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what one client can ask for.
+
+    Attributes:
+        upload_bytes: One upload, as sent.
+        decompressed_bytes: All of one upload's content, decompressed.
+        members: Files in an archive.
+        events: Events in one upload's traces, each trace counted alone.
+        job_seconds: One conversion; then its worker is killed.
+        job_memory_bytes: Resident memory of a worker; then it is killed. None: not watched.
+        job_attempts: How often a conversion whose worker died is begun.
+        body_bytes: A request's body, uploads apart.
+        header_bytes: A request's line and headers.
+        silence_seconds: An upload request that sends nothing for so long is ended.
+        requests_per_second: Of one token, on average; short bursts may be `burst` times that.
+        sql_seconds, sql_memory_bytes, sql_rows, sql_answer_bytes: One SQL statement.
+        sql_at_once: SQL statements at the same time.
+        reserve_bytes: Disk that uploads leave free.
+        partial_days: Days after which an unfinished upload that nobody goes on with is dropped.
+        read_patience_seconds: How long a read waits for a commit.
+    """
+
+    upload_bytes: int = 4 * GIB
+    decompressed_bytes: int = 20 * GIB
+    members: int = 1000
+    events: int = 20_000_000
+    job_seconds: float = 3600.0
+    job_memory_bytes: int | None = None
+    job_attempts: int = 3
+    body_bytes: int = MIB
+    header_bytes: int = 32 << 10
+    silence_seconds: float = 60.0
+    requests_per_second: float = 200.0
+    burst: float = 5.0
+    sql_seconds: float = 30.0
+    sql_memory_bytes: int = GIB
+    sql_rows: int = 100_000
+    sql_answer_bytes: int = 64 * MIB
+    sql_at_once: int = 2
+    reserve_bytes: int = 64 * MIB
+    partial_days: float = 14.0
+    read_patience_seconds: float = 60.0

@@ -1,0 +1,147 @@
+"""The shapes of what the API takes and answers, as its OpenAPI description shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Line = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Format = Literal[
+    "run-directory.tar", "run-directory.tar.gz", "trace.json", "trace.json.gz", "trace.zip"
+]
+JobState = Literal["queued", "running", "done", "failed"]
+
+
+class Error(BaseModel):
+    """Why a request was refused, in one line."""
+
+    detail: str
+
+
+class Announcement(BaseModel):
+    """What will be uploaded. The hash is the identity: the same content is uploaded once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: Sha256
+    size: Annotated[int, Field(ge=1, le=2**53)]
+    format: Format | None = None
+    name: Line | None = None
+    host: Line | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Job(BaseModel):
+    """A conversion. Times are Unix seconds."""
+
+    id: str
+    state: JobState
+    error: str | None
+    run_ids: list[str]
+    sha256: str
+    name: str | None
+    attempts: int
+    queued_at: float
+    started_at: float | None
+    finished_at: float | None
+    results: list[dict[str, Any]]
+
+
+class JobList(BaseModel):
+    jobs: list[Job]
+    counts: dict[str, int]
+
+
+class Stored(BaseModel):
+    """The content is known: no bytes are to be sent."""
+
+    status: Literal["stored"] = "stored"
+    sha256: str
+    job: Job | None
+    run_ids: list[str]
+
+
+class Incomplete(BaseModel):
+    """Send the bytes from `offset` on to `url`, by tus 1.0."""
+
+    status: Literal["incomplete"] = "incomplete"
+    protocol: Literal["tus"] = "tus"
+    url: str
+    offset: int
+
+
+class UploadState(BaseModel):
+    id: str
+    status: Literal["incomplete", "stored"]
+    sha256: str
+    size: int
+    offset: int
+    format: str | None
+    name: str | None
+    host: str | None
+    job: Job | None
+    run_ids: list[str]
+
+
+class RunList(BaseModel):
+    """Runs, newest first; `total` counts those that the filters leave."""
+
+    runs: list[dict[str, Any]]
+    total: int
+
+
+class KernelList(BaseModel):
+    run_id: str
+    kernels: list[dict[str, Any]]
+
+
+class Statement(BaseModel):
+    """One SELECT. Its rows are cut at `limit`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: Annotated[str, StringConstraints(max_length=100_000)]
+    limit: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    time_limit_s: Annotated[float, Field(gt=0, le=3600)] | None = None
+
+
+class Answer(BaseModel):
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+class NewToken(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    scopes: Annotated[list[Literal["upload", "read", "admin"]], Field(min_length=1)]
+    name: Line = ""
+    expires_days: Annotated[float, Field(gt=0, le=36500)] | None = None
+
+
+class Token(BaseModel):
+    id: str
+    team: str
+    name: str
+    scopes: list[str]
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    active: bool
+
+
+class CreatedToken(Token):
+    """A new token; `token` is shown this once."""
+
+    token: str
+
+
+class TokenList(BaseModel):
+    tokens: list[Token]
+
+
+class Deleted(BaseModel):
+    deleted: str

@@ -1,0 +1,172 @@
+"""`analyzer serve`: checks what was asked, then API, pages and workers in one go until SIGTERM.
+
+Refuses to listen where others reach it without a way to log in, and to share a data folder with
+another server.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import importlib.util
+import os
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.errors import AnalyzerError
+from analyzer.server import api, logs, oidc, owner
+from analyzer.server.access import is_loopback
+from analyzer.server.front import PAGE_UPLOAD_BYTES, Asgi, Front
+from analyzer.server.layout import Layout
+from analyzer.server.limits import Limits
+from analyzer.server.service import Door, Service, build
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for; `db` without `data` serves one store on this machine."""
+
+    data: Path | None
+    db: Path
+    host: str = "127.0.0.1"
+    port: int = 8501
+    workers: int = 2
+    no_login: bool = False
+    oidc: Path | None = None
+    pages: bool = True
+    grace_seconds: float = 30.0
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(wanted: Wanted) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        AnalyzerError: The address, the data folder or the identity provider is not as it must be.
+    """
+    layout = Layout(wanted.data) if wanted.data else Layout.of_store(wanted.db)
+    secret = owner.new_secret() if layout.db is not None else None
+    door = Door(
+        is_loopback(wanted.host),
+        wanted.no_login,
+        secret,
+        oidc.read(wanted.oidc) if wanted.oidc else None,
+    )
+    service = build(layout, wanted.limits, door, wanted.workers, logs.to_stderr)
+    _check_door(wanted, service)
+    with _only_server(layout), _bound(wanted.host, wanted.port) as sockets:
+        port = sockets.getsockname()[1]
+        shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        url = f"http://{shown}:{port}"
+        pages = _pages(service, wanted) if wanted.pages else None
+        front = Front(service, cast("Asgi", api.build(service)), pages, wanted.grace_seconds)
+        if layout.db is not None and secret is not None:
+            here = "127.0.0.1" if wanted.host in ("0.0.0.0", "::") else shown
+            owner.leave_note(layout.db, f"http://{here}:{port}", secret)
+        try:
+            service.log(
+                "serving",
+                url=url,
+                data=str(layout.data),
+                login="needed" if service.needs_login() else "not needed",
+                pages=pages is not None,
+                workers=wanted.workers,
+            )
+            _run(front, sockets, wanted)
+        finally:
+            if layout.db is not None:
+                owner.take_note_away(layout.db)
+            service.log("stopped")
+
+
+def _check_door(wanted: Wanted, service: Service) -> None:
+    if not 0 <= wanted.port <= 65535:
+        raise AnalyzerError(f"{wanted.port} is no port; give one from 1 to 65535.")
+    door = service.door
+    if door.is_loopback or door.open_by_order or door.oidc is not None or service.tokens.any():
+        return
+    raise AnalyzerError(
+        f"{wanted.host} can be reached by others and nobody could log in yet: make a token first, "
+        f"`analyzer token create --data {service.layout.data} --team default --scope admin`, or "
+        "name an identity provider with --oidc, or say --no-login-i-know."
+    )
+
+
+@contextmanager
+def _only_server(layout: Layout) -> Generator[None, None, None]:
+    """Hold the data folder; the lock goes with the process, however it ends."""
+    handle = os.open(layout.lock, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AnalyzerError(
+                f"another server runs on {layout.data}; stop it first, or name another folder."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        raise AnalyzerError(
+            f"{host}:{port} cannot be listened on: {error.strerror or error}; choose another port."
+        ) from error
+    try:
+        yield bound
+    finally:
+        bound.close()
+
+
+def _run(front: Front, bound: socket.socket, wanted: Wanted) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(
+        cast("Any", front),
+        http="h11",
+        ws="websockets-sansio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=wanted.limits.header_bytes,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, int(wanted.grace_seconds)),
+        ws_max_size=PAGE_UPLOAD_BYTES,
+        proxy_headers=False,
+    )
+    # uvicorn raises the signal again when it has ended: here that must not end the process, which
+    # has its note to take away.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ended)
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+def _ended(number: int, frame: object) -> None:
+    """The server has ended by this signal already."""
+
+
+def _pages(service: Service, wanted: Wanted) -> Asgi | None:
+    """The web app as part of this process; None if it is not installed.
+
+    It is found by name and path: the analyzer imports neither it nor its library.
+    """
+    found = importlib.util.find_spec("webapp")
+    if found is None or not found.submodule_search_locations:
+        return None
+    if importlib.util.find_spec("streamlit") is None:
+        return None
+    hosting = importlib.import_module("webapp.hosting")
+    return cast("Asgi", hosting.app(service, wanted.host, wanted.port))

@@ -1,0 +1,105 @@
+"""All parts of one server together, made once at start and handed to whoever answers requests."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from analyzer import turns
+from analyzer.server.jobs import Jobs
+from analyzer.server.layout import Layout
+from analyzer.server.limits import Limits
+from analyzer.server.logs import Log
+from analyzer.server.metrics import Metrics
+from analyzer.server.oidc import Provider
+from analyzer.server.pool import Pool
+from analyzer.server.rates import Rates
+from analyzer.server.state import State
+from analyzer.server.tokens import Tokens
+from analyzer.server.uploads import Uploads
+
+
+@dataclass(frozen=True)
+class Door:
+    """Who is let in.
+
+    Attributes:
+        is_loopback: The server listens on this machine only.
+        open_by_order: `--no-login-i-know`: everybody who reaches it is let in.
+        local_secret: What the command line of this machine's owner shows; None without `--db`.
+        oidc: The identity provider by which people log in at the pages, if there is one.
+    """
+
+    is_loopback: bool = True
+    open_by_order: bool = False
+    local_secret: str | None = None
+    oidc: Provider | None = None
+
+
+@dataclass
+class Service:
+    """The parts; `close` ends what runs."""
+
+    layout: Layout
+    limits: Limits
+    door: Door
+    state: State
+    tokens: Tokens
+    jobs: Jobs
+    uploads: Uploads
+    pool: Pool
+    metrics: Metrics
+    rates: Rates
+    log: Log
+    ready: threading.Event = field(default_factory=threading.Event)
+
+    def needs_login(self) -> bool:
+        """Whether a request without a token is refused. From the first token on, it is."""
+        if self.door.open_by_order:
+            return False
+        return not self.door.is_loopback or self.door.oidc is not None or self.tokens.any()
+
+    def store(self, team: str) -> Path:
+        """A team's store, with the turns that this process keeps at it."""
+        path = self.layout.store(team)
+        turns.arrange(path)
+        return path
+
+    def start(self) -> None:
+        """Mend what the last server left, then take jobs."""
+        mended = self.uploads.recover()
+        again = self.jobs.requeue_all()
+        if again or any(mended.values()):
+            self.log("recovered", requeued=again, **mended)
+        self.pool.start()
+        self.ready.set()
+
+    def close(self, grace_s: float) -> None:
+        """Let running jobs end within `grace_s`; what has not ended is queued again."""
+        self.ready.clear()
+        self.pool.stop(grace_s)
+
+
+def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) -> Service:
+    """Make the parts over a data folder; starts nothing.
+
+    Raises:
+        AnalyzerError: The folder cannot be made or its state file opened.
+    """
+    layout.make()
+    state = State(layout.state)
+    jobs = Jobs(state)
+    return Service(
+        layout=layout,
+        limits=limits,
+        door=door,
+        state=state,
+        tokens=Tokens(state),
+        jobs=jobs,
+        uploads=Uploads(layout, state, limits),
+        pool=Pool(layout, jobs, limits, workers, log),
+        metrics=Metrics(jobs),
+        rates=Rates(limits.requests_per_second, limits.burst),
+        log=log,
+    )
