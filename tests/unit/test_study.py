@@ -1,0 +1,81 @@
+"""The study's script on a CPU: it records, goes on where it stopped, and packs what there is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+# Last: some scripts there have the names of packages.
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import study_record
+from schemas.run_directory import read_manifest
+from study_record import Job
+
+
+@pytest.fixture
+def two_jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """An eager and a captured GPT-2, and one job that cannot work."""
+    made = [
+        Job("eager", 8),
+        Job("impossible", 8, kind="no such kind"),
+        Job("graph", 8, mode="graph"),
+    ]
+    monkeypatch.setattr(study_record, "jobs", lambda: made)
+    return made
+
+
+def test_a_job_that_fails_costs_itself_only(two_jobs: list[Job], tmp_path: Path) -> None:
+    assert study_record.work(tmp_path, ["eager", "impossible", "graph"], 60, True) == 3
+    assert study_record.work(tmp_path, ["graph"], 60, True) == 0
+
+    index = study_record.read_index(tmp_path)
+    assert [(e["name"], e["state"]) for e in index] == [
+        ("eager", "done"),
+        ("impossible", "failed"),
+        ("graph", "done"),
+    ]
+    assert "KeyError" in index[1]["reason"]
+    assert [read_manifest(tmp_path / n).mode for n in ("eager", "graph")] == ["eager", "graph"]
+
+
+def test_nothing_is_begun_after_the_time_is_over(two_jobs: list[Job], tmp_path: Path) -> None:
+    assert study_record.work(tmp_path, ["eager"], -1, True) == 0
+    assert study_record.read_index(tmp_path) == []
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    """The real jobs in a real worker: those of GPT-2, of which one is marked as done."""
+    names = [job.name for job in study_record.jobs() if job.item == 2]
+    study_record.note(tmp_path, names[0], "done", 1.0)
+
+    assert study_record.record(tmp_path, 120, [2], rehearse=True) == 0
+
+    assert [entry["name"] for entry in study_record.read_index(tmp_path)] == names
+    assert not (tmp_path / names[0]).exists()
+    assert read_manifest(tmp_path / names[1]).batch_size == 8
+
+
+def test_packing_keeps_the_limits_and_unpacking_gives_everything_back(tmp_path: Path) -> None:
+    out, packed, back = tmp_path / "out", tmp_path / "packed", tmp_path / "back"
+    study_record.note(out.mkdir() or out, "x", "done", 1.0)
+    for number in range(5):
+        (out / f"run-{number}").mkdir()
+        (out / f"run-{number}" / "data").write_bytes(bytes(range(256)) * number)
+
+    written = study_record.pack(out, packed, most=3, limit=5_000)
+    assert len(written) <= 3
+    assert all(path.stat().st_size < 16_384 for path in written)
+    assert study_record.unpack(packed, back) == 6
+    assert (back / "run-4" / "data").read_bytes() == (out / "run-4" / "data").read_bytes()
+    assert json.loads((back / study_record.INDEX).read_text())["state"] == "done"
+
+
+def test_every_job_has_a_name_of_its_own_and_an_item() -> None:
+    names = [job.name for job in study_record.jobs()]
+    assert len(set(names)) == len(names)
+    assert {job.item for job in study_record.jobs()} == set(range(1, 10))
