@@ -75,9 +75,9 @@ def jobs() -> list[Job]:
 
 
 def _both(job: Job) -> list[Job]:
-    """Eager and captured; of the graphs two traces, as their nodes' gaps are wanted."""
+    """Eager and captured."""
     return [
-        replace(job, name=f"{job.name}-eager", mode="eager"),
+        replace(job, name=f"{job.name}-eager", mode="eager", trace_runs=3),
         replace(job, name=f"{job.name}-graph", mode="graph", trace_runs=2),
     ]
 
@@ -100,7 +100,7 @@ def _prediction() -> list[Job]:
 
 
 def _gpt2() -> list[Job]:
-    return [Job(f"gpt2-bs{n}-s512-eager", 2, batch_size=n) for n in (2, 8)]
+    return [Job(f"gpt2-bs{n}-s512-eager", 2, batch_size=n, trace_runs=3) for n in (2, 8)]
 
 
 def _floors() -> list[Job]:
@@ -265,6 +265,7 @@ def read_index(out: Path) -> list[dict[str, Any]]:
 def note(out: Path, name: str, state: str, seconds: float, reason: str | None = None) -> None:
     job = next((asdict(job) for job in jobs() if job.name == name), {"name": name})
     line = {**job, "state": state, "seconds": round(seconds, 2), "reason": reason}
+    line["commit"] = os.environ.get("HOSTBOUND_COMMIT")
     with (out / INDEX).open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(line) + "\n")
 
