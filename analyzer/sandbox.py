@@ -46,6 +46,7 @@ def run_sql(
     memory_limit: str = database.SANDBOX_MEMORY,
     threads: int | None = None,
     cancel: threading.Event | None = None,
+    check: Callable[[database.Connection, str], None] | None = None,
 ) -> pa.Table:
     """Answer one SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) from a store.
 
@@ -54,6 +55,7 @@ def run_sql(
         time_limit_s: Seconds after which the statement is stopped.
         memory_limit: As DuckDB writes it, e.g. "500MB"; a statement that needs more fails.
         cancel: Set by another thread to stop the statement.
+        check: Called before the statement runs; raises to refuse it.
 
     Returns:
         The rows. Columns of the same name get `_2`, `_3`, ... so that each can be addressed.
@@ -74,6 +76,8 @@ def run_sql(
             _check(connection, sql)
             if lake.is_lake(db):
                 _check_in_lake(connection, sql)
+            if check:
+                check(connection, sql)
             with _watched(connection, cancelled, stop, time_limit_s):
                 relation = connection.sql(sql)
                 table = (relation if limit is None else relation.limit(limit)).to_arrow_table()
@@ -194,7 +198,8 @@ def write_table(table: pa.Table, form: Format, stream: IO[Any]) -> None:
     writers[form](table, stream)
 
 
-def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+def rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Rows as plain values: whole numbers as int, bytes as hex text."""
     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
         columns = cast("list[pa.Array[Any]]", batch.columns)  # pyright: ignore[reportUnknownMemberType]
         yield from zip(
@@ -216,7 +221,7 @@ def _value(value: Any) -> Any:
 def _write_json(table: pa.Table, stream: IO[str]) -> None:
     names = table.column_names
     separator = "["
-    for row in _rows(table):
+    for row in rows(table):
         record = dict(zip(names, row, strict=True))
         stream.write(f"{separator}\n{_json(record)}")
         separator = ","
@@ -227,29 +232,30 @@ def _json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except orjson.JSONEncodeError:  # an integer beyond 64 bits
-        return orjson.dumps(_wide_as_text(value), default=str).decode()
+        return orjson.dumps(wide_as_text(value), default=str).decode()
 
 
-def _wide_as_text(value: Any) -> Any:
+def wide_as_text(value: Any) -> Any:
+    """A value with its integers beyond 64 bits as text, which JSON here cannot write."""
     if isinstance(value, dict):
-        return {str(k): _wide_as_text(v) for k, v in cast("dict[Any, Any]", value).items()}
+        return {str(k): wide_as_text(v) for k, v in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list):
-        return [_wide_as_text(item) for item in cast("list[Any]", value)]
+        return [wide_as_text(item) for item in cast("list[Any]", value)]
     return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
 
 
 def _write_csv(table: pa.Table, stream: IO[str]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(table.column_names)
-    for row in _rows(table):
+    for row in rows(table):
         writer.writerow([_json(v) if isinstance(v, (list, dict)) else v for v in row])
 
 
 def _write_text(table: pa.Table, stream: IO[str]) -> None:
     head = table.column_names
-    rows = [[_cell(value) for value in row] for row in _rows(table)]
+    cells = [[_cell(value) for value in row] for row in rows(table)]
     right = [kind.startswith(_NUMBERS) for kind in _types(table)]
-    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(head)]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(head)]
 
     def line(cells: Sequence[str]) -> str:
         padded = [
@@ -260,9 +266,9 @@ def _write_text(table: pa.Table, stream: IO[str]) -> None:
 
     stream.write(line(head))
     stream.write("  ".join("-" * width for width in widths) + "\n")
-    for row in rows:
+    for row in cells:
         stream.write(line(row))
-    stream.write(f"({len(rows):,} row{'s' * (len(rows) != 1)})\n")
+    stream.write(f"({len(cells):,} row{'s' * (len(cells) != 1)})\n")
 
 
 def _types(table: pa.Table) -> list[str]:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse
 
 from analyzer import compare as compare_module
-from analyzer import database, ingest, queries
+from analyzer import database, ingest, queries, sandbox
 from analyzer import report as report_module
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
@@ -21,6 +21,7 @@ from analyzer.server import messages
 from analyzer.server.access import needs, service_of
 from analyzer.server.api_uploads import errors
 from analyzer.server.service import Service
+from analyzer.server.sql import Crowded
 from analyzer.server.tokens import Principal
 
 router = APIRouter()
@@ -31,7 +32,11 @@ Reader = Annotated[Principal, Depends(needs("read"))]
 
 def as_json(value: Any, status: int = 200) -> Response:
     """JSON of records; unknown is null, a time is text."""
-    content = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    option = orjson.OPT_NON_STR_KEYS
+    try:
+        content = orjson.dumps(value, default=str, option=option)
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
+        content = orjson.dumps(sandbox.wide_as_text(value), default=str, option=option)
     return Response(content, status, media_type="application/json")
 
 
@@ -254,3 +259,28 @@ def delete(
         connection.execute("COMMIT")
     service.log("run deleted", team=who.team, run=run_id, by=who.token_id)
     return {"deleted": run_id}
+
+
+@router.post(
+    "/sql",
+    summary="One SELECT over the team's runs, read-only, within time and memory",
+    response_model=messages.Answer,
+    responses=errors(404, 507),
+)
+def sql(body: messages.Statement, request: Request, who: Reader) -> Response:
+    service = service_of(request)
+    if not service.store(who.team).exists():
+        raise HTTPException(404, "there is no run in the store yet; upload one.")
+    try:
+        answer = service.sql.run(who.team, body.sql, body.limit, body.time_limit_s)
+    except Crowded as error:
+        raise HTTPException(429, str(error), headers={"Retry-After": "1"}) from error
+    names = answer.rows.column_names
+    return as_json(
+        {
+            "columns": names,
+            "types": [str(kind) for kind in answer.rows.schema.types],
+            "rows": [list(row) for row in sandbox.rows(answer.rows)],
+            "truncated": answer.truncated,
+        }
+    )

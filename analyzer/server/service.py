@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzer import turns
+from analyzer import database, turns
 from analyzer.server.jobs import Jobs
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
@@ -15,6 +15,7 @@ from analyzer.server.metrics import Metrics
 from analyzer.server.oidc import Provider
 from analyzer.server.pool import Pool
 from analyzer.server.rates import Rates
+from analyzer.server.sql import Sql
 from analyzer.server.state import State
 from analyzer.server.tokens import Tokens
 from analyzer.server.uploads import Uploads
@@ -51,6 +52,7 @@ class Service:
     pool: Pool
     metrics: Metrics
     rates: Rates
+    sql: Sql
     log: Log
     ready: threading.Event = field(default_factory=threading.Event)
 
@@ -69,6 +71,9 @@ class Service:
     def start(self) -> None:
         """Mend what the last server left, then take jobs."""
         mended = self.uploads.recover()
+        for team in self.layout.teams():
+            if (path := self.store(team)).exists():
+                database.update(path)
         again = self.jobs.requeue_all()
         if again or any(mended.values()):
             self.log("recovered", requeued=again, **mended)
@@ -90,6 +95,7 @@ def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) ->
     layout.make()
     state = State(layout.state)
     jobs = Jobs(state)
+    metrics = Metrics(jobs)
     return Service(
         layout=layout,
         limits=limits,
@@ -99,7 +105,8 @@ def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) ->
         jobs=jobs,
         uploads=Uploads(layout, state, limits),
         pool=Pool(layout, jobs, limits, workers, log),
-        metrics=Metrics(jobs),
+        metrics=metrics,
         rates=Rates(limits.requests_per_second, limits.burst),
+        sql=Sql(layout, limits, metrics),
         log=log,
     )

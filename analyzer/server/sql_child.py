@@ -1,0 +1,154 @@
+"""The process in which one SQL statement of a stranger runs, on a copy of one team's store.
+
+Reads a request as JSON on stdin, writes one byte and an answer on stdout: `A` and Arrow rows, or
+`E` and a line. Its environment is empty, it may write no file, and its keeper in `sql.py` kills it
+when it takes too long or too much memory. DuckDB itself refuses files, ATTACH, extensions and
+settings; what reads settings or the environment is refused here by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pyarrow as pa
+
+from analyzer import sandbox
+from analyzer.database import Connection
+from analyzer.errors import AnalyzerError
+
+ROWS, ERROR = b"A", b"E"
+
+# Table functions that make rows from their arguments; all others look at files, settings or SQL.
+_TABLE_FUNCTIONS = frozenset(("unnest", "range", "generate_series", "repeat", "repeat_row"))
+_SCHEMAS = frozenset(("", "main", "store", "information_schema"))
+_CATALOGS = frozenset(("", "store"))
+_TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
+_FUNCTIONS = frozenset(
+    (
+        "getenv",
+        "getvariable",
+        "current_setting",
+        "current_database",
+        "current_query",
+        "json_execute_serialized_sql",
+        "which_secret",
+        "nextval",
+        "currval",
+        "write_log",
+        "txid_current",
+        "add_parquet_key",
+    )
+)
+_PREFIXES = ("read_", "duckdb_", "pragma_", "pg_", "force_", "enable_", "disable_", "json_execute")
+
+
+class Request(msgspec.Struct):
+    """What the keeper asks."""
+
+    path: str
+    sql: str
+    limit: int
+    seconds: float
+    memory_bytes: int
+    threads: int
+
+
+def check(connection: Connection, sql: str) -> None:
+    """Refuse what reads anything but the store's tables.
+
+    Raises:
+        AnalyzerError: The statement does, or is no SELECT.
+    """
+    text = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0]
+    tree: dict[str, Any] = msgspec.json.decode(text)
+    if tree["error"]:
+        raise AnalyzerError(
+            "a server answers one SELECT (also WITH, DESCRIBE, SHOW, SUMMARIZE): "
+            f"{tree.get('error_message') or 'this is none'}"
+        )
+    refused = _refused(tree["statements"])
+    if refused:
+        raise AnalyzerError(f"{refused} is not allowed here: SQL reads the store's tables only.")
+
+
+def _refused(node: Any) -> str | None:
+    pending: list[Any] = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, list):
+            pending += cast("list[Any]", one)
+        elif isinstance(one, dict):
+            part = cast("dict[str, Any]", one)
+            if found := _refused_part(part):
+                return found
+            pending += part.values()
+    return None
+
+
+def _refused_part(part: dict[str, Any]) -> str | None:
+    kind = part.get("type")
+    if kind == "TABLE_FUNCTION":
+        name = str(part["function"].get("function_name")).lower()
+        return None if name in _TABLE_FUNCTIONS else f"the table function {name}"
+    if kind == "BASE_TABLE":
+        schema, catalog = (str(part.get(k, "")).lower() for k in ("schema_name", "catalog_name"))
+        table = str(part.get("table_name", ""))
+        if schema not in _SCHEMAS or catalog not in _CATALOGS or table.startswith(_TABLES):
+            return f"the table {'.'.join(filter(None, (catalog, schema, table)))}"
+        return None
+    name = str(part.get("function_name", "")).lower()
+    if name in _FUNCTIONS or name.startswith(_PREFIXES):
+        return f"the function {name}"
+    return None
+
+
+def answer(request: Request) -> pa.Table:
+    """The rows of a statement; one more than asked for if there are more."""
+    return sandbox.run_sql(
+        Path(request.path),
+        request.sql,
+        limit=request.limit + 1,
+        time_limit_s=request.seconds,
+        memory_limit=f"{max(32, request.memory_bytes >> 20)}MiB",
+        threads=request.threads,
+        check=check,
+    )
+
+
+def _confine(request: Request) -> None:
+    """What the system can hold back, beside what DuckDB does."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    seconds = int(request.seconds * max(1, request.threads)) + 10
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    os.environ.clear()
+
+
+def main() -> None:
+    """Answer one request."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    out = sys.stdout.buffer
+    _confine(request)
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            table = answer(request)
+        except AnalyzerError as error:
+            text = str(error).replace(f"{Path(request.path)}", "the store")
+            out.write(ERROR + text.encode("utf-8", "replace"))
+        except MemoryError:
+            out.write(ERROR + b"the statement needs more memory than it may have; narrow it.")
+        else:
+            out.write(ROWS)
+            with pa.ipc.new_stream(cast("Any", out), table.schema) as writer:
+                writer.write_table(table)
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()
