@@ -537,7 +537,7 @@ def _measured(
         if name not in names:
             continue
         for other in queries.same_workload(connection, run["run_id"], mode):
-            if _experts(other["manifest"]) != _experts(run["manifest"]):
+            if _variant(other["manifest"]) != _variant(run["manifest"]):
                 continue
             latency = queries.latency(connection, other["run_id"]) or {}
             for p in predictions:
@@ -557,10 +557,10 @@ def _measured(
     return found
 
 
-def _experts(manifest: str | None) -> list[str]:
-    """How the experts of a mixture ran, as the recording's notes say."""
+def _variant(manifest: str | None) -> list[str]:
+    """How experts ran and which logits were asked for, as the recording's notes say."""
     notes: list[str] = json.loads(manifest).get("notes") or [] if manifest else []
-    return [note for note in notes if note.startswith("experts: ")]
+    return [note for note in notes if note.startswith(("experts: ", "logits: "))]
 
 
 def _notes(phases: dict[str, dict[str, Any]], gap: Gap | None) -> list[str]:

@@ -57,6 +57,7 @@ class Job:
     replay: bool = False
     replay_runs: int = 60
     load: tuple[int, int] | None = None
+    all_logits: bool = False
 
 
 def jobs() -> list[Job]:
@@ -100,7 +101,12 @@ def _prediction() -> list[Job]:
 
 
 def _gpt2() -> list[Job]:
-    return [Job(f"gpt2-bs{n}-s512-eager", 2, batch_size=n, trace_runs=3) for n in (2, 8)]
+    last = [Job(f"gpt2-bs{n}-s512-eager", 2, batch_size=n, trace_runs=3) for n in (2, 8)]
+    whole = Job("", 2, trace_runs=3, new_tokens=2, all_logits=True)  # as the paper's forward
+    return [
+        *(replace(whole, name=f"gpt2-bs{n}-s512-all", batch_size=n) for n in (1, 2, 4, 8, 16)),
+        *last,
+    ]
 
 
 def _floors() -> list[Job]:
@@ -346,6 +352,7 @@ class _Bench:
             trace_runs=job.trace_runs,
             replay_runs=job.replay_runs,
             replay=job.replay,
+            all_logits=job.all_logits,
         )
         record(request, self.out / job.name, job.name, self.loaded(job, request))
 

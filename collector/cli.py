@@ -85,6 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument(
         "--no-replay", action="store_true", help="leave kernel replay out (not the launch floor)"
     )
+    record.add_argument(
+        "--all-logits",
+        action="store_true",
+        help="logits of every position of the prompt, not of its last only",
+    )
     record.add_argument("--stacks", action="store_true", help="record Python frames too")
     record.add_argument(
         "--prompt", metavar="TEXT|@FILE", help="text instead of random ids (checkpoints)"
@@ -210,6 +215,7 @@ def _record_model(args: argparse.Namespace) -> Path:
         stacks=args.stacks,
         prompt=prompt,
         seed=args.seed,
+        all_logits=args.all_logits,
     )
     name = args.name or _name(request)
     return record(request, args.out or Path("runs") / name, name)

@@ -55,6 +55,7 @@ class Request:
     stacks: bool = False
     prompt: str | None = None
     seed: int = 0
+    all_logits: bool = False
 
     def check(self) -> None:
         """Raise CollectorError for values that cannot be run."""
@@ -66,6 +67,8 @@ class Request:
             raise CollectorError(
                 f"mode {self.mode!r} is not known; there are: {', '.join(workloads.MODES)}."
             )
+        if self.all_logits and self.mode not in ("eager", "compile"):
+            raise CollectorError("--all-logits is for the modes eager and compile.")
         check_device(self.device)
 
 
@@ -115,7 +118,12 @@ def record(
             model, request.batch_size, request.prompt_len, request.seed, request.prompt
         )
         workload, engine = workloads.make(
-            model, request.mode, ids_BT, request.new_tokens, request.device
+            model,
+            request.mode,
+            ids_BT,
+            request.new_tokens,
+            request.device,
+            request.all_logits,
         )
         notes: list[str] = []
         traces = _passes(request, writer, workload, engine)
@@ -229,6 +237,8 @@ def _manifest(
         phases.append({"phase": "decode", "steps": request.new_tokens - 1})
     if request.experts:
         notes = [*notes, f"experts: {request.experts}"]
+    if request.all_logits:
+        notes = [*notes, "logits: of every position of the prompt"]
     return Manifest(
         run_id=secrets.token_hex(16),
         name=name,

@@ -52,8 +52,14 @@ class TransformersWorkload:
     torch.compile."""
 
     def __init__(
-        self, model: LoadedModel, ids_BT: torch.Tensor, device: str, compiled: bool
+        self,
+        model: LoadedModel,
+        ids_BT: torch.Tensor,
+        device: str,
+        compiled: bool,
+        all_logits: bool = False,
     ) -> None:
+        self._options = {"use_cache": True, "logits_to_keep": 0 if all_logits else 1}
         self._forward = torch.compile(model.module) if compiled else model.module
         self._ids_BT = ids_BT
         self._device = device
@@ -62,12 +68,12 @@ class TransformersWorkload:
 
     def prefill(self) -> list[int]:
         ids_BT = self._ids_BT.to(self._device, non_blocking=True)
-        output = self._forward(input_ids=ids_BT, use_cache=True, logits_to_keep=1)
+        output = self._forward(input_ids=ids_BT, **self._options)
         return self._take(output)
 
     def decode(self) -> list[int]:
         output = self._forward(
-            input_ids=self._token_B1, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+            input_ids=self._token_B1, past_key_values=self._cache, **self._options
         )
         return self._take(output)
 
@@ -93,9 +99,18 @@ class HybridWorkload:
 
 
 def make(
-    model: LoadedModel, mode: str, ids_BT: torch.Tensor, new_tokens: int, device: str
+    model: LoadedModel,
+    mode: str,
+    ids_BT: torch.Tensor,
+    new_tokens: int,
+    device: str,
+    all_logits: bool = False,
 ) -> tuple[Workload, Any]:
     """The workload of a mode, and what captures its graphs if it has any.
+
+    Args:
+        all_logits: Logits of every position of the prompt, not of its last one only (eager and
+            compile).
 
     Raises:
         CollectorError: The mode is not known, or cannot run this request.
@@ -114,7 +129,7 @@ def make(
         graphs = GraphWorkload(model, ids_BT, new_tokens, device)
         return graphs, graphs if device.startswith("cuda") else None
     if mode != "hybrid":
-        return TransformersWorkload(model, ids_BT, device, mode == "compile"), None
+        return TransformersWorkload(model, ids_BT, device, mode == "compile", all_logits), None
     if ids_BT.shape[0] != 1:
         raise CollectorError("the hybrid runtime is batch 1; record with --batch-size 1.")
     from hybrid import Engine  # only this mode needs the runtime
