@@ -26,7 +26,8 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def distinct(times: Ints) -> Ints:
     """The distinct values, sorted; by sorting, as times seldom repeat."""
-    ordered = np.sort(times)
+    # Several sorted arrays one after the other are the usual case, which this kind merges.
+    ordered = np.sort(times, kind="stable")
     return (
         ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
     )

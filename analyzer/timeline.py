@@ -79,6 +79,18 @@ def slices(
     )
 
 
+def step_times(connection: Connection, run_id: str, trace_id: int) -> list[dict[str, Any]]:
+    """When the steps of a trace were, in order: step_id, name, phase, thread_id, start_ns, end_ns,
+    elapsed_ns.
+    """
+    return _rows(
+        connection,
+        "SELECT step_id, name, phase, thread_id, start_ns, end_ns, elapsed_ns FROM steps "
+        "WHERE run_id = $run_id AND trace_id = $trace_id ORDER BY start_ns, step_id",
+        {"run_id": run_id, "trace_id": trace_id},
+    )
+
+
 def threads(connection: Connection, run_id: str) -> dict[int, str]:
     """Name of each thread, else its pid and tid."""
     return {
@@ -136,18 +148,34 @@ def host_event(connection: Connection, run_id: str, kind: str, event_id: int) ->
 # -- the ledger along time
 
 
+class Part:
+    """One account's stretches, disjoint and sorted, and how long the device was busy in them."""
+
+    def __init__(self, start: Ints, end: Ints, busy: Measure) -> None:
+        self._start, self._end, self._busy = start, end, busy
+        self.time = Measure(start, end)
+        self._before = np.concatenate((np.zeros(1, np.int64), np.cumsum(busy.within(start, end))))
+
+    def busy_up_to(self, time: Ints) -> Ints:
+        """How long the device was busy during these stretches, up to each time."""
+        i = np.searchsorted(self._start, time, "right") - 1
+        at = np.maximum(i, 0)
+        start = self._start[at]
+        last = self._busy.within(start, np.minimum(np.maximum(time, start), self._end[at]))
+        return np.where(i < 0, 0, self._before[at] + last)
+
+
 @dataclass(frozen=True)
 class Stretches:
-    """Disjoint, sorted stretches of one thread's time by account, and the device's busy time.
+    """Stretches of one thread's time by account, and the device's busy time.
 
-    `account` holds places in `classify.ACCOUNTS`. As the ledger has it: summed over a step,
-    each account is the ledger's figure, to the nanosecond.
+    As the ledger has it: summed over a step, each account is the ledger's figure, to the
+    nanosecond. Sums are kept, so that a window costs the same whatever the trace holds.
     """
 
     thread_id: int
     start: Ints
-    end: Ints
-    account: Ints
+    parts: dict[str, Part]
     busy_start: Ints
     busy_end: Ints
 
@@ -165,18 +193,11 @@ class Stretches:
         own = [_between(t, start_ns, end_ns) for t in (self.start, self.busy_start, self.busy_end)]
         if sum(map(len, own)) <= 3 * columns:
             edges = np.unique(np.concatenate((edges[[0, -1]], *own)))
-        busy = Measure(self.busy_start, self.busy_end)
-        parts: list[pl.DataFrame] = []
-        for name, code in ACCOUNT.items():
-            mine = self.account == code
-            if not mine.any():
-                continue
-            start, end = self.start[mine], self.end[mine]
-            ns = Measure(start, end).within(edges[:-1], edges[1:])
-            # Device-busy time in an account up to a moment: whole stretches, the last one's part.
-            bare = _overlap_up_to(start, end, busy, edges)
+        found: list[pl.DataFrame] = []
+        for name, part in self.parts.items():
+            ns = np.diff(part.time.up_to(edges))
             some = np.flatnonzero(ns)
-            parts.append(
+            found.append(
                 pl.DataFrame(
                     {
                         "column": some,
@@ -184,25 +205,16 @@ class Stretches:
                         "end_ns": edges[1:][some],
                         "account": pl.Series([name] * len(some), dtype=pl.String),
                         "ns": ns[some],
-                        "exposed_ns": (ns - np.diff(bare))[some],
+                        "exposed_ns": (ns - np.diff(part.busy_up_to(edges)))[some],
                     }
                 )
             )
-        return pl.concat(parts).sort("column", maintain_order=True) if parts else pl.DataFrame()
+        return pl.concat(found).sort("column", maintain_order=True) if found else pl.DataFrame()
 
 
 def _between(time: Ints, start_ns: int, end_ns: int) -> Ints:
     low, high = np.searchsorted(time, (start_ns, end_ns))
     return time[low:high]
-
-
-def _overlap_up_to(start: Ints, end: Ints, busy: Measure, time: Ints) -> Ints:
-    """How long disjoint intervals overlap a set, up to each time."""
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(busy.within(start, end))))
-    i = np.searchsorted(start, time, "right") - 1
-    at = np.maximum(i, 0)
-    last = busy.within(start[at], np.minimum(np.maximum(time, start[at]), end[at]))
-    return np.where(i < 0, 0, before[at] + last)
 
 
 def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches | None:
@@ -269,8 +281,13 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
         ),
         (_ints(calls["start_ns"][launching]), _ints(calls["end_ns"][launching])),
     )
-    start, end, account = owned.start, owned.end, owned.account
-    return Stretches(main[0]["thread_id"], start, end, account, busy_start, busy_end)
+    busy = Measure(busy_start, busy_end)
+    parts = {
+        name: Part(owned.start[mine], owned.end[mine], busy)
+        for name, code in ACCOUNT.items()
+        if (mine := owned.account == code).any()
+    }
+    return Stretches(main[0]["thread_id"], owned.start, parts, busy_start, busy_end)
 
 
 def _ints(values: npt.NDArray[Any]) -> Ints:

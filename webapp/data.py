@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,16 +25,21 @@ from analyzer import compare as compare_module
 from analyzer import database, predict, queries, report, sandbox, timeline
 from analyzer import ingest as ingest_module
 from analyzer.errors import AnalyzerError
+from webapp import visitor
 
 STORE_VARIABLE = "HOSTBOUND_DB"
 PATIENCE_S = 5.0
+UPLOAD_PATIENCE_S = 60.0
 KEEP_S = 3600
 
 Stamp = tuple[tuple[int, int], ...]
 
 
 def store() -> Path:
-    """The store that the app was started with."""
+    """The store that the app was started with; on a server, that of the visitor's team."""
+    if hosted := visitor.hosted():
+        hosting, who = hosted
+        return hosting.store(who)
     return Path(os.environ.get(STORE_VARIABLE, "hostbound.duckdb"))
 
 
@@ -84,7 +90,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "ops": queries.ops,
     "families": queries.families,
     "match_tiers": queries.match_tiers,
-    "steps": queries.steps,
+    "step_times": timeline.step_times,
     "traces": queries.traces,
     "totals": queries.totals,
     "floors": queries.floors,
@@ -186,15 +192,20 @@ class Statement:
     """
 
     def __init__(self, sql: str, limit: int, time_limit_s: float) -> None:
-        path = store()
+        path, hosted = store(), visitor.hosted()
         self._answer: Future[pl.DataFrame] = Future()
         self._cancel = threading.Event()
+        _page.close()  # who reads keeps a writer waiting, and this may take long
 
         def answer() -> None:
             try:
-                table = sandbox.run_sql(
-                    path, sql, limit=limit, time_limit_s=time_limit_s, cancel=self._cancel
-                )
+                if hosted:  # a stranger's statement must not take the server down
+                    hosting, who = hosted
+                    table = hosting.run_sql(who, sql, limit, time_limit_s, self._cancel)
+                else:
+                    table = sandbox.run_sql(
+                        path, sql, limit=limit, time_limit_s=time_limit_s, cancel=self._cancel
+                    )
                 self._answer.set_result(cast("pl.DataFrame", pl.from_arrow(table)))
             except BaseException as error:
                 self._answer.set_exception(error)
@@ -244,6 +255,8 @@ def load(files: Sequence[tuple[str, io.BytesIO | Any]]) -> list[ingest_module.In
         AnalyzerError: The store cannot be written, or nothing among the files can be read.
     """
     _page.close()  # who reads keeps the writer waiting
+    if hosted := visitor.hosted():
+        return _upload(*hosted, files)
     with tempfile.TemporaryDirectory(prefix="hostbound-upload-") as folder:
         root = Path(folder)
         directory = [name for name, _ in files if PurePosixPath(name).name == "manifest.json"]
@@ -261,6 +274,27 @@ def load(files: Sequence[tuple[str, io.BytesIO | Any]]) -> list[ingest_module.In
             with (place / safe[-1]).open("wb") as out:
                 out.write(content.read())
         return ingest_module.ingest(sorted(root.iterdir()), store(), jobs=1)
+
+
+def _upload(
+    hosting: visitor.pages.Hosting,
+    who: visitor.pages.Principal,
+    files: Sequence[tuple[str, io.BytesIO | Any]],
+) -> list[ingest_module.Ingested]:
+    """On a server a file becomes an upload like any other, and a run directory one archive."""
+    if any(PurePosixPath(name).name == "manifest.json" for name, _ in files):
+        with tempfile.TemporaryFile(prefix="hostbound-upload-") as packed:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                for name, content in files:
+                    info = tarfile.TarInfo(name.replace("\\", "/").lstrip("/"))
+                    info.size = content.seek(0, io.SEEK_END)
+                    content.seek(0)
+                    archive.addfile(info, content)
+            packed.seek(0)
+            hashes = [hosting.keep(who, "run-directory.tar", "run-directory.tar", packed)]
+    else:
+        hashes = [hosting.keep(who, name, None, content) for name, content in files]
+    return hosting.results(who, hashes, UPLOAD_PATIENCE_S)
 
 
 __all__ = [

@@ -112,7 +112,7 @@ def downloads(
     if rows is not None:
         place.download_button(
             "CSV",
-            csv(rows),
+            lambda: csv(rows),
             f"{name}.csv",
             "text/csv",
             key=f"csv {name}",

@@ -166,13 +166,14 @@ def main() -> None:
             show=lambda t: f"{t}: {format.short(traces[t]['file'], 50)}",
         )
     trace_id = int(trace)
-    steps = [step for step in data.ask("steps", run_id) if step["trace_id"] == trace_id]
+    steps = data.ask("step_times", run_id, trace_id)
     start_ns = min([traces[trace]["start_ns"], *(step["start_ns"] for step in steps)])
     end_ns = max([traces[trace]["end_ns"], *(step["end_ns"] for step in steps)])
     low, high = window(start_ns, end_ns)
     buttons(start_ns, end_ns, low, high, steps if len(steps) < 2000 else [])
     slices = data.ask("slices", run_id, trace_id, low, high, COLUMNS)
-    profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
+    with st.spinner("Reading the trace …"):  # once for a trace; for a million kernels seconds
+        profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
     main_thread = steps[0]["thread_id"] if steps else None
     lanes = charts.lanes(profile, slices, data.ask("threads", run_id), main_thread)[:24]
     unit, scale = format.unit([high - low])
