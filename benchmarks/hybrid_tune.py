@@ -1,10 +1,11 @@
 """Which tile is fastest for each product of the built-in models?
 
-    python benchmarks/hybrid_tune.py [--out FILE]
+    python -m benchmarks.hybrid_tune [--only gemv rows ranks attention] [--out FILE]
 
 Times every candidate over enough copies of the weights that none stays in the L2 cache, inside one
 CUDA graph, as the runtime runs it. Prints the winners in the form of `hybrid/tuning.py`'s tables,
-with the read rate reached; cuBLAS stands beside the row products.
+with the read rate reached; cuBLAS stands beside the row products. `ranks`: which of cuBLASLt's
+algorithms a product of a prompt takes. `attention`: the fused kernel beside rotary + the library's.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from hybrid import tuning
+from hybrid.buffers import Buffers
+from hybrid.config import Spec, spec_of
+from hybrid.cublaslt import CublasLt
 from hybrid.kernels import Kernels
+from hybrid.kv_cache import KVCache
+from hybrid.models import BUILTIN
 from hybrid.weights import Linear, Norm
 
 # kind, outputs, inputs, with norm, float32 result
@@ -49,6 +58,14 @@ GEMV_TILES = [
 ]  # fmt: skip
 SMALL_TILES = [(1, 256, 1, 1), (2, 256, 2, 1), (4, 256, 4, 1), (4, 256, 2, 1), (1, 1024, 2, 1)]
 ROW_SHAPES = [(12288, 4096), (4096, 4096), (22016, 4096), (4096, 11008)]
+RANK_SHAPES = [*ROW_SHAPES, (3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192), (6144, 2048)]
+ATTENTION_MODELS = ("llama-2-7b", "llama-3.2-1b")
+ATTENTION_ROWS = (16, 64, 112, 208, 352, 512, 768, 1024)
+ATTENTION_TILES = [
+    (32, 64, 4, 2, False), (64, 64, 4, 2, False), (64, 64, 8, 2, False), (128, 64, 8, 2, False),
+    (32, 64, 4, 2, True), (64, 64, 4, 2, True), (64, 64, 4, 3, True), (64, 32, 4, 4, True),
+    (64, 128, 8, 2, True), (128, 64, 8, 3, True), (128, 128, 8, 2, True),
+]  # fmt: skip
 ROW_TILES = {
     16: [(16, 32, 256, 4, 4), (16, 64, 128, 4, 5), (16, 32, 128, 4, 6), (16, 16, 256, 4, 5)],
     32: [(32, 32, 256, 4, 4), (32, 64, 128, 4, 4), (32, 32, 128, 4, 5)],
@@ -151,20 +168,118 @@ def tune_rows(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
     return found
 
 
+def ranked(lt: CublasLt, a: Any, out: Any, stack: Any) -> Callable[[int | None], float]:
+    """Return a function from rank (None: torch's choice) to microseconds of one product."""
+
+    def product(rank: int | None) -> float:
+        def run(i: int) -> None:
+            if rank is None:
+                torch.mm(a, stack[i].t(), out=out)
+            else:
+                lt.product(a, stack[i], out, rank)
+
+        return timed(run, len(stack))
+
+    return product
+
+
+def tune_ranks(deadline: float) -> list[dict[str, Any]]:
+    """Products of a prompt, without bias: cuBLASLt's ranked algorithms beside torch's choice."""
+    lt = CublasLt(torch.device("cuda"))
+    print(f"    # cuBLASLt {lt.version}")
+    found = []
+    for outputs, width in RANK_SHAPES:
+        copies = max(3, int(6e8 / (outputs * width * 2)))
+        stack = torch.randn(copies, outputs, width, device="cuda", dtype=torch.bfloat16)
+        for rows in range(16, 513, 16):
+            if time.monotonic() > deadline:
+                return found
+            a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+            out = torch.empty(rows, outputs, device="cuda", dtype=torch.bfloat16)
+
+            product = ranked(lt, a, out, stack)
+            torch_us = product(None)
+            times = {rank: product(rank) for rank in range(lt.ranked(rows, outputs, width))}
+            rank = min(times, key=times.__getitem__)
+            again = product(rank)
+            if max(times[rank], again) < 0.97 * min(torch_us, product(None)):
+                print(f"    {(rows, outputs, width)}: {rank},  # {again:.1f} of {torch_us:.1f} us")
+            found.append(
+                {"shape": [rows, outputs, width], "rank": rank, "us": again, "torch_us": torch_us,
+                 "all": times}
+            )  # fmt: skip
+        del stack
+    return found
+
+
+def attention_of(ops: Kernels, b: Buffers, cache: KVCache, tables: Any, spec: Spec) -> Any:
+    k_HSD, v_HSD = cache.layer(0)
+
+    def attend(rows: int, _: int) -> None:
+        ops.attend_rows(b, k_HSD, v_HSD, tables, None, None, spec, rows)
+
+    return attend
+
+
+def tune_attention(deadline: float) -> list[dict[str, Any]]:
+    found = []
+    for name in ATTENTION_MODELS:
+        class_name, sizes = BUILTIN[name]
+        spec: Spec = spec_of(getattr(transformers, class_name)(**sizes))
+        device = torch.device("cuda")
+        b = Buffers(spec, 1024, torch.bfloat16, device, False)
+        cache = KVCache(spec, 1024, torch.bfloat16, device, layers=1)
+        b.qkv_TN.normal_()
+        half = spec.head_dim // 2
+        angles = torch.rand(1024, half, device=device) if spec.positions == "rope" else None
+        tables: Any = type("Tables", (), {"cos_PH": angles, "sin_PH": angles})
+        ops = Kernels(pdl=True)
+        attend = attention_of(ops, b, cache, tables, spec)
+        for rows in ATTENTION_ROWS:
+            times: dict[Any, float] = {}
+            limit, tuning.ATTENTION_ROWS = tuning.ATTENTION_ROWS, 0
+            for tile in [None, *ATTENTION_TILES]:
+                if time.monotonic() > deadline:
+                    return found
+                ops.attention_tile = tile
+
+                try:
+                    times[tile] = timed(partial(attend, rows), 24)
+                except Exception as error:
+                    print("skipped", name, rows, tile, type(error).__name__, error)
+            tuning.ATTENTION_ROWS = limit
+            shown = ", ".join(f"{tile}: {us:.1f}" for tile, us in times.items())
+            print(
+                f"    # {name}, {rows} rows, us by tile (None: the library's): {shown}", flush=True
+            )
+            found.append({"model": name, "rows": rows, "us": {str(k): v for k, v in times.items()}})
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Find the fastest tile of each product.")
+    parts = ("gemv", "rows", "ranks", "attention")
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--out", help="also write everything measured to this JSON file")
-    parser.add_argument("--seconds", type=float, default=200, help="stop after this long")
+    parser.add_argument("--seconds", type=float, default=240, help="stop after this long")
     arguments = parser.parse_args()
     ops = Kernels(pdl=True)
-    deadline = time.monotonic() + arguments.seconds
-    print("GEMV = {")
-    gemvs = tune_gemv(ops, time.monotonic() + arguments.seconds * 0.65)
-    print("}\nROWS = {")
-    rows = tune_rows(ops, deadline)
-    print("}")
+    found: dict[str, Any] = {}
+    each = arguments.seconds / len(arguments.only)
+    for part in arguments.only:
+        deadline = time.monotonic() + each
+        print(f"{part.upper()} = {{")
+        if part == "gemv":
+            found[part] = tune_gemv(ops, deadline)
+        elif part == "rows":
+            found[part] = tune_rows(ops, deadline)
+        elif part == "ranks":
+            found[part] = tune_ranks(deadline)
+        else:
+            found[part] = tune_attention(deadline)
+        print("}", flush=True)
     if arguments.out:
-        Path(arguments.out).write_text(json.dumps({"gemv": gemvs, "rows": rows}))
+        Path(arguments.out).write_text(json.dumps(found))
     return 0
 
 

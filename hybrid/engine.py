@@ -21,6 +21,7 @@ from . import buffers as slot
 from . import models, reference
 from .buffers import Buffers
 from .config import Options, Spec, spec_of
+from .cublaslt import CublasLt
 from .errors import (
     Cancelled,
     ContextOverflow,
@@ -449,7 +450,7 @@ class Engine:
 
             major, _ = torch.cuda.get_device_capability(self.device)
             pdl = major >= 9 if options.pdl is None else options.pdl
-            ops: Any = Kernels(pdl, options.mapped_ring)
+            ops: Any = Kernels(pdl, options.mapped_ring, _cublaslt(self.device))
             # Serving comes first on the device; captures and their warm-ups take what is left.
             self._stream = torch.cuda.Stream(self.device, priority=-1)
             self._side_stream = torch.cuda.Stream(self.device, priority=0)
@@ -466,7 +467,14 @@ class Engine:
         self._b = Buffers(self.spec, self.max_context, dtype, self.device, self._cuda)
         self._capture_lock = threading.Lock()
         self._settle()
+        if self._cuda:
+            # The pool goes with its last graph, and cannot be captured into again: one graph stays.
+            self._anchor = capture(self._idle, False, self._pool, self._side_stream)
         self._scratch: tuple[Buffers, KVCache] | None = None
+        self._beside: Any = None
+
+    def _idle(self, _: Cut) -> None:
+        self._b.x_D.zero_()
 
     def _settle(self) -> None:
         """Wait for the fills that allocation queued on this thread's current stream.
@@ -588,8 +596,11 @@ class Engine:
             some = (0, 0)
         # The mapped host ring of scratch buffers is plain memory, so sampling stays out: its
         # kernel is compiled, and has no handles.
-        ops: Any = _WithoutSample(self.ops, _nothing)
-        network = Network(self.spec, self.weights, _Yielding(ops) if scratch else ops)
+        ops: Any = _WithoutSample(self._side_ops() if scratch else self.ops, _nothing)
+        if scratch and self._busy:
+            # One operation beside each step: a warm-up in one piece makes one token 0.6 ms late.
+            ops = _Yielding(ops, self._token_ms / 1e3)
+        network = Network(self.spec, self.weights, ops)
         with torch.cuda.stream(self._side_stream):
             if kind == "prefill":
                 network.prefill(b, cache, size, layers=some)
@@ -598,6 +609,12 @@ class Engine:
             done = torch.cuda.Event()
             done.record()
         done.synchronize()
+
+    def _side_ops(self) -> Any:
+        """The operations as warm-ups use them, beside the steps of a request."""
+        if self._beside is None:
+            self._beside = self.ops.beside() if self._cuda else self.ops
+        return self._beside
 
     def _odd_layers(self) -> tuple[int, ...]:
         flags = self.spec.sparse
@@ -735,15 +752,15 @@ class _Yielding:
     wait out the switch interval (5 ms) several times a token. 20 us asked for are about 70 slept.
     """
 
-    def __init__(self, ops: Any) -> None:
-        self._ops = ops
+    def __init__(self, ops: Any, pause_s: float = 2e-5) -> None:
+        self._ops, self._pause_s = ops, pause_s
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._ops, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = operation(*args, **kwargs)
-            time.sleep(2e-5)
+            time.sleep(self._pause_s)
             return result
 
         return call
@@ -762,6 +779,16 @@ class _WithoutSample:
 
 def _nothing(*_: Any) -> None:
     return None
+
+
+def _cublaslt(device: torch.device) -> CublasLt | None:
+    """The library by its own interface; None where that does not work (torch's way then does)."""
+    one = torch.zeros(1, 1, device=device)
+    torch.mm(one, one)  # loads it
+    try:
+        return CublasLt(device)
+    except OSError:
+        return None
 
 
 def _check_device(device: torch.device, mode: str) -> None:

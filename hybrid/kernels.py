@@ -14,6 +14,7 @@ another kernel wrote.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -26,24 +27,39 @@ from . import buffers as slot
 from . import tuning
 from .buffers import Buffers, splits
 from .config import Spec
+from .cublaslt import CublasLt
 from .weights import Experts, Linear, Norm, Weights
 
 _STORE, _ADD, _SWIGLU, _GELU = 0, 1, 2, 3
 _KINDS = {"store": _STORE, "add": _ADD, "swiglu": _SWIGLU, "gelu": _GELU}
 _NO_NORM, _RMS, _LAYER = 0, 1, 2
 _QK_NORMS = {"none": 0, "head": 1, "full": 2}
+_LOG2_E = 1.4426950408889634
 
 
 class Kernels:
     """Launches the kernels; `pdl` turns programmatic dependent launch on."""
 
-    def __init__(self, pdl: bool, mapped: bool = True) -> None:
-        """`mapped`: tokens are also written to the pinned host ring, through its mapping."""
-        self.pdl, self.mapped = pdl, mapped
+    def __init__(self, pdl: bool, mapped: bool = True, lt: CublasLt | None = None) -> None:
+        """Take the switches.
+
+        Args:
+            mapped: Tokens are also written to the pinned host ring, through its mapping.
+            lt: cuBLASLt; used for the shapes of `ranks`, if it is of the version that they are for.
+        """
+        self.pdl, self.mapped, self.lt = pdl, mapped, lt
+        self.ranks = tuning.ranks(lt.version) if lt is not None else {}
         self._launch: dict[str, Any] = {"launch_pdl": True} if pdl else {}
         # Shapes for which a tuned Triton product is used for the rows of a prompt.
         self.row_table: dict[tuple[int, int, int], tuple[int, ...] | None] = {}
         self.gemv_table: dict[tuple[str, int, int], tuple[int, ...]] = {}
+        self.attention_tile: tuning.AttentionTile | None = None
+
+    def beside(self) -> Kernels:
+        """Return these operations for another stream, which may run at the same time."""
+        twin = copy(self)
+        twin.lt = self.lt.with_own_workspace() if self.lt is not None else None
+        return twin
 
     # ---- one token ------------------------------------------------------------------------------
 
@@ -234,7 +250,14 @@ class Kernels:
             PDL=False,
         )
 
-    def norm_rows(self, b: Buffers, norm: Norm, eps: float, rows: int, add: bool) -> None:
+    def norm_rows(
+        self,
+        b: Buffers,
+        norm: Norm,
+        eps: float,
+        rows: int,
+        add: bool,
+    ) -> None:
         width = b.x_TD.shape[1]
         _norm_rows[(rows,)](
             b.x_TD,
@@ -259,10 +282,7 @@ class Kernels:
         if self.row_table:
             config = self.row_table.get((tuning.row_class(rows), outputs, width))
         if config is None:
-            if linear.bias_N is None:
-                torch.mm(a_TK, linear.weight_NK.t(), out=out_TN)
-            else:
-                torch.addmm(linear.bias_N, a_TK, linear.weight_NK.t(), out=out_TN)
+            self._library_rows(a_TK, linear, out_TN)
             return
         block_m, block_n, block_k, warps, stages = config
         _linear_rows[(triton.cdiv(outputs, block_n), triton.cdiv(rows, block_m))](
@@ -281,7 +301,18 @@ class Kernels:
             num_stages=stages,
         )
 
-    def rotate_rows(
+    def _library_rows(self, a_TK: Tensor, linear: Linear, out_TN: Tensor) -> None:
+        if linear.bias_N is not None:
+            torch.addmm(linear.bias_N, a_TK, linear.weight_NK.t(), out=out_TN)
+            return
+        outputs, width = linear.weight_NK.shape
+        rank = self.ranks.get((outputs, width), {}).get(a_TK.shape[0])
+        if rank is None or self.lt is None:
+            torch.mm(a_TK, linear.weight_NK.t(), out=out_TN)
+        else:
+            self.lt.product(a_TK, linear.weight_NK, out_TN, rank)
+
+    def attend_rows(
         self,
         b: Buffers,
         k_HSD: Tensor,
@@ -291,10 +322,9 @@ class Kernels:
         k_norm: Tensor | None,
         spec: Spec,
         rows: int,
-    ) -> None:
-        heads = spec.heads + 2 * spec.kv_heads
-        width = max(spec.attention_width, spec.kv_heads * spec.head_dim)
+    ) -> Tensor:
         if spec.qk_norm == "full":
+            width = max(spec.attention_width, spec.kv_heads * spec.head_dim)
             # The sum of squares spans all heads, and other programs rotate in place: first this.
             _full_norm_rows[(rows, 2)](
                 b.qkv_TN,
@@ -306,19 +336,26 @@ class Kernels:
                 WIDTH=spec.qkv_width,
                 BLOCK=triton.next_power_of_2(width),
             )
+        tile = self.attention_tile or tuning.attention(rows, spec.head_dim)
+        norms = (q_norm if q_norm is not None else b.x_D, k_norm if k_norm is not None else b.x_D)
+        tables = (
+            weights.cos_PH if weights.cos_PH is not None else b.x_D,
+            weights.sin_PH if weights.sin_PH is not None else b.x_D,
+        )
         block = 8 if spec.kv_heads % 8 == 0 and spec.heads % 8 == 0 else 1
-        _rotate_rows[(rows, heads // block)](
+        # For the library's attention queries are rotated too; ours rotates them itself.
+        first = 0 if tile is None else spec.heads
+        _rotate_rows[(rows, (spec.heads + 2 * spec.kv_heads - first) // block)](
             b.qkv_TN,
             k_HSD,
             v_HSD,
-            weights.cos_PH if weights.cos_PH is not None else b.x_D,
-            weights.sin_PH if weights.sin_PH is not None else b.x_D,
-            q_norm if q_norm is not None else b.x_D,
-            k_norm if k_norm is not None else b.x_D,
+            *tables,
+            *norms,
             k_HSD.shape[1],
             spec.eps,
             HEADS=spec.heads,
             KV_HEADS=spec.kv_heads,
+            FIRST=first,
             DIM=spec.head_dim,
             DIM_P=triton.next_power_of_2(spec.head_dim),
             ROPE=weights.cos_PH is not None,
@@ -328,24 +365,46 @@ class Kernels:
             num_warps=4 if block == 8 else 1,
             **self._launch,
         )
-
-    def attend_rows(self, b: Buffers, spec: Spec, rows: int) -> Tensor:
-        width, kv, dim = spec.attention_width, spec.kv_heads * spec.head_dim, spec.head_dim
-        qkv = b.qkv_TN[:rows]
-        parts = (qkv[:, :width], qkv[:, width : width + kv], qkv[:, width + kv :])
-        q, k, v = (part.unflatten(1, (-1, dim)).transpose(0, 1)[None] for part in parts)
-        # Called by its own name: scaled_dot_product_attention chooses a backend by global flags,
-        # and cuDNN's plans are built for each thread and length.
-        out = torch.ops.aten._scaled_dot_product_flash_attention(
-            q, k, v, 0.0, True, False, scale=dim**-0.5
-        )[0]
-        return out[0].transpose(0, 1).reshape(rows, width)
+        if tile is None:
+            return _flash(b, spec, rows)
+        block_m, block_n, warps, stages = tile
+        _attend_rows[(triton.cdiv(rows, block_m), spec.heads)](
+            b.qkv_TN,
+            k_HSD,
+            v_HSD,
+            *tables,
+            norms[0],
+            b.attention_TN,
+            rows,
+            k_HSD.shape[1],
+            spec.head_dim**-0.5 * _LOG2_E,
+            spec.eps,
+            HEADS=spec.heads,
+            KV_HEADS=spec.kv_heads,
+            HALF=spec.head_dim // 2,
+            ROPE=weights.cos_PH is not None,
+            HEAD_NORM=spec.qk_norm == "head",
+            BM=block_m,
+            BN=block_n,
+            PDL=self.pdl,
+            num_warps=warps,
+            num_stages=stages,
+            **self._launch,
+        )
+        return b.attention_TN[:rows]
 
     def activate_rows(self, up_TF: Tensor, out_TF: Tensor, kind: str) -> None:
         rows, inner = out_TF.shape
         block = min(1024, triton.next_power_of_2(inner))
         _activate_rows[(rows, triton.cdiv(inner, block))](
-            up_TF, out_TF, inner, GELU=kind == "gelu", BLOCK=block, PDL=self.pdl, **self._launch
+            up_TF,
+            out_TF,
+            inner,
+            GELU=kind == "gelu",
+            BLOCK=block,
+            PDL=self.pdl,
+            num_warps=4,
+            **self._launch,
         )
 
     def moe_rows(self, b: Buffers, experts: Experts, spec: Spec, rows: int) -> None:
@@ -405,6 +464,20 @@ class Kernels:
         _take_row[(triton.cdiv(max(width, attention), block),)](
             b.x_TD, attention_TN, b.control, b.x_D, b.attention_N, width, attention, BLOCK=block
         )
+
+
+def _flash(b: Buffers, spec: Spec, rows: int) -> Tensor:
+    """Causal attention over the rotated qkv_TN by the library's kernel, (T, H * D)."""
+    width, kv, dim = spec.attention_width, spec.kv_heads * spec.head_dim, spec.head_dim
+    qkv = b.qkv_TN[:rows]
+    parts = (qkv[:, :width], qkv[:, width : width + kv], qkv[:, width + kv :])
+    q, k, v = (part.unflatten(1, (-1, dim)).transpose(0, 1)[None] for part in parts)
+    # Called by its own name: scaled_dot_product_attention chooses a backend by global flags,
+    # and cuDNN's plans are built for each thread and length.
+    out = torch.ops.aten._scaled_dot_product_flash_attention(
+        q, k, v, 0.0, True, False, scale=dim**-0.5
+    )[0]
+    return out[0].transpose(0, 1).reshape(rows, width)
 
 
 def align(expert_P: Tensor, experts: int, block: int, blocks: int) -> tuple[Tensor, Tensor]:
@@ -985,14 +1058,86 @@ def _full_norm_rows(
 
 
 @triton.jit
+def _halves(at, place, ok, cos, sin, norm, eps,
+            HALF: tl.constexpr, ROPE: tl.constexpr, NORMED: tl.constexpr):  # fmt: skip
+    # Rotary pairs element i of the first half with element i of the second: two tiles, no shuffle.
+    h = tl.arange(0, HALF)
+    both = ok[:, None] & (h >= 0)[None, :]
+    a = tl.load(at + h[None, :], mask=both, other=0.0).to(tl.float32)
+    b = tl.load(at + HALF + h[None, :], mask=both, other=0.0).to(tl.float32)
+    if NORMED:
+        rstd = tl.rsqrt((tl.sum(a * a, 1) + tl.sum(b * b, 1)) / (2 * HALF) + eps)[:, None]
+        a = a * rstd * tl.load(norm + h).to(tl.float32)[None, :]
+        b = b * rstd * tl.load(norm + HALF + h).to(tl.float32)[None, :]
+    if ROPE:
+        c = tl.load(cos + place[:, None] * HALF + h[None, :], mask=both, other=0.0)
+        s = tl.load(sin + place[:, None] * HALF + h[None, :], mask=both, other=0.0)
+        first = a * c - b * s
+        b = b * c + a * s
+        a = first
+    return a, b
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _attend_rows(
+    qkv, k_cache, v_cache, cos, sin, q_norm, out, rows, slots, scale, eps,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, ROPE: tl.constexpr,
+    HEAD_NORM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    # Causal attention of a prompt. Keys and values are in the cache, rotated; queries are not yet.
+    block = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
+    head = tl.program_id(1)
+    group: tl.constexpr = HEADS // KV_HEADS
+    DIM: tl.constexpr = 2 * HALF
+    WIDTH: tl.constexpr = (HEADS + 2 * KV_HEADS) * DIM
+    kv_head = head // group
+    kind = qkv.dtype.element_ty
+    m = block * BM + tl.arange(0, BM)
+    d = tl.arange(0, DIM)
+    h = tl.arange(0, HALF)
+    if PDL:
+        gdc_wait()
+    q_at = qkv + m[:, None] * WIDTH + head * DIM
+    q1, q2 = _halves(q_at, m, m < rows, cos, sin, q_norm, eps, HALF, ROPE, HEAD_NORM)
+    q1 = q1.to(kind)
+    q2 = q2.to(kind)
+    best = tl.full([BM], float("-inf"), tl.float32)
+    total = tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, DIM], tl.float32)
+    stop = tl.minimum((block + 1) * BM, rows)
+    for start in tl.range(0, stop, BN):
+        n = start + tl.arange(0, BN)
+        n_ok = n < rows
+        place = kv_head.to(tl.int64) * slots * DIM + n[:, None] * DIM
+        k1 = tl.load(k_cache + place + h[None, :], mask=n_ok[:, None], other=0.0)
+        k2 = tl.load(k_cache + place + HALF + h[None, :], mask=n_ok[:, None], other=0.0)
+        v = tl.load(v_cache + place + d[None, :], mask=n_ok[:, None], other=0.0)
+        score = tl.dot(q1, tl.trans(k1))
+        score = tl.dot(q2, tl.trans(k2), score) * scale
+        score = tl.where((m[:, None] >= n[None, :]) & n_ok[None, :], score, float("-inf"))
+        top = tl.maximum(best, tl.max(score, 1))
+        p = tl.exp2(score - top[:, None])
+        shrink = tl.exp2(best - top)
+        total = total * shrink + tl.sum(p, 1)
+        acc = tl.dot(p.to(kind), v, acc * shrink[:, None])
+        best = top
+    y = acc / total[:, None]
+    at = out + m[:, None] * (HEADS * DIM) + head * DIM + d[None, :]
+    tl.store(at, y.to(out.dtype.element_ty), mask=(m < rows)[:, None])
+
+
+@triton.jit
 def _rotate_rows(
     qkv, k_cache, v_cache, cos, sin, q_norm, k_norm, slots, eps,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_P: tl.constexpr,
-    ROPE: tl.constexpr, HEAD_NORM: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, FIRST: tl.constexpr, DIM: tl.constexpr,
+    DIM_P: tl.constexpr, ROPE: tl.constexpr, HEAD_NORM: tl.constexpr, BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     # BLOCK divides both head counts, so a program holds heads of one kind only.
     row = tl.program_id(0)
-    first_head = tl.program_id(1) * BLOCK
+    first_head = FIRST + tl.program_id(1) * BLOCK
+    if PDL:
+        gdc_launch_dependents()
     head = first_head + tl.arange(0, BLOCK)[:, None]
     d = tl.arange(0, DIM_P)[None, :]
     ok = (d < DIM) & (head >= 0)
@@ -1022,9 +1167,10 @@ def _rotate_rows(
             s = tl.load(sin + row * half + angle, mask=d < DIM, other=0.0)
             v = v * c + tl.where(first, -y, y) * s
         x = v.to(qkv.dtype.element_ty)
-        # Both halves of a head are read by all lanes before one is overwritten.
-        tl.debug_barrier()
-        tl.store(at + d, x, mask=ok)
+        if FIRST == 0:
+            # Both halves of a head are read by all lanes before one is overwritten.
+            tl.debug_barrier()
+            tl.store(at + d, x, mask=ok)
         if first_head >= HEADS:
             place = (head - HEADS).to(tl.int64) * slots * DIM + row * DIM
             tl.store(k_cache + place + d, x, mask=ok & (row < slots))

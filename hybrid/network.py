@@ -100,7 +100,14 @@ class Network:
         layer = self.weights.layers[index]
         k_HSD, v_HSD = cache.layer(index)
         self.ops.attend(
-            b, k_HSD, v_HSD, self.weights, layer.q_norm, layer.k_norm, self.spec, context
+            b,
+            k_HSD,
+            v_HSD,
+            self.weights,
+            layer.q_norm,
+            layer.k_norm,
+            self.spec,
+            context,
         )
 
     def _attend_rows(
@@ -108,12 +115,19 @@ class Network:
     ) -> None:
         layer = self.weights.layers[index]
         k_HSD, v_HSD = cache.layer(index)
-        self.ops.rotate_rows(
-            b, k_HSD, v_HSD, self.weights, layer.q_norm, layer.k_norm, self.spec, rows
+        attention_TN = self.ops.attend_rows(
+            b,
+            k_HSD,
+            v_HSD,
+            self.weights,
+            layer.q_norm,
+            layer.k_norm,
+            self.spec,
+            rows,
         )
-        attention_TN = self.ops.attend_rows(b, self.spec, rows)
         if held:
-            held[0].copy_(attention_TN)
+            if held[0].data_ptr() != attention_TN.data_ptr():
+                held[0].copy_(attention_TN)
         else:
             held.append(attention_TN)
 

@@ -197,7 +197,7 @@ def linear_rows(a_TK: Tensor, linear: Linear, out_TN: Tensor) -> None:
         torch.addmm(linear.bias_N, a_TK, linear.weight_NK.t(), out=out_TN)
 
 
-def rotate_rows(
+def attend_rows(
     b: Buffers,
     k_HSD: Tensor,
     v_HSD: Tensor,
@@ -206,8 +206,11 @@ def rotate_rows(
     k_norm: Tensor | None,
     spec: Spec,
     rows: int,
-) -> None:
-    """Normalise and rotate q and k inside qkv_TN; write k and v into cache rows 0 .. rows-1."""
+) -> Tensor:
+    """Return causal attention over qkv_TN, (T, H * D); write k and v into cache rows 0 .. rows-1.
+
+    Queries and keys are normalised and rotated first. Pads stand right, so no mask is needed.
+    """
     q, k, v = _split_heads(b.qkv_TN[:rows], spec, q_norm, k_norm)
     if weights.cos_PH is not None and weights.sin_PH is not None:
         cos, sin = weights.cos_PH[:rows, None], weights.sin_PH[:rows, None]
@@ -217,6 +220,11 @@ def rotate_rows(
     b.qkv_TN[:rows, width : width + kv] = k.reshape(rows, -1).to(b.qkv_TN.dtype)
     k_HSD[:, :rows] = k.transpose(0, 1).to(k_HSD.dtype)
     v_HSD[:, :rows] = v.transpose(0, 1).to(v_HSD.dtype)
+    q, k, v = _heads_of(b, spec, rows)
+    group = spec.heads // spec.kv_heads
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return out[0].transpose(0, 1).reshape(rows, spec.attention_width)
 
 
 def _heads_of(b: Buffers, spec: Spec, rows: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,15 +233,6 @@ def _heads_of(b: Buffers, spec: Spec, rows: int) -> tuple[Tensor, Tensor, Tensor
     parts = (qkv[:, :width], qkv[:, width : width + kv], qkv[:, width + kv :])
     q, k, v = (part.view(rows, -1, dim).transpose(0, 1)[None] for part in parts)
     return q, k, v
-
-
-def attend_rows(b: Buffers, spec: Spec, rows: int) -> Tensor:
-    """Return causal attention over qkv_TN, (T, H * D). Pads stand right, so no mask is needed."""
-    q, k, v = _heads_of(b, spec, rows)
-    group = spec.heads // spec.kv_heads
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return out[0].transpose(0, 1).reshape(rows, spec.attention_width)
 
 
 def activate_rows(up_TF: Tensor, out_TF: Tensor, kind: str) -> None:

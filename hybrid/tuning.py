@@ -35,8 +35,84 @@ ROWS: dict[tuple[int, int, int], tuple[int, int, int, int, int] | None] = {
     (16, 22016, 4096): (16, 32, 256, 4, 4),  # 49.7 us, cuBLAS 50.9 us
     (32, 22016, 4096): (32, 64, 128, 4, 4),  # 50.5 us, cuBLAS 51.9 us
     (16, 4096, 11008): (16, 32, 128, 4, 6),  # 27.0 us, cuBLAS 28.0 us
-    (64, 4096, 11008): (64, 32, 128, 4, 5),  # 29.0 us, cuBLAS 30.3 us
 }
+
+
+# (outputs, inputs) -> rows -> rank among the algorithms that cuBLASLt of this version offers, where
+# one is at least 3 % faster than torch's choice (16 to 512 rows in steps of 16 were tried).
+LT_VERSION = 130100
+# fmt: off
+RANKS: dict[tuple[int, int], dict[int, int]] = {
+    (12288, 4096): {48: 2, 64: 1, 80: 1, 160: 1, 176: 0, 192: 0},
+    (4096, 4096): {
+        48: 2,
+        96: 3,
+        112: 1,
+        128: 1,
+        160: 4,
+        176: 3,
+        208: 3,
+        224: 3,
+        240: 3,
+        272: 3,
+        288: 1,
+        336: 3,
+        352: 4,
+        384: 3,
+        416: 1,
+    },
+    (22016, 4096): {64: 6, 128: 2, 240: 2},
+    (4096, 11008): {
+        16: 1, 64: 5, 80: 4, 176: 1, 192: 3, 208: 1, 224: 5, 272: 1, 400: 1, 416: 2,
+    },
+    (3072, 2048): {
+        192: 1, 240: 3, 304: 1, 320: 3, 352: 2, 368: 1, 384: 3, 400: 5, 416: 2, 448: 2,
+    },
+    (2048, 2048): {64: 2, 96: 1, 128: 1, 208: 6, 496: 1, 512: 1},
+    (16384, 2048): {128: 3, 160: 2, 272: 1, 288: 1, 304: 1},
+    (2048, 8192): {
+        128: 2,
+        144: 4,
+        176: 6,
+        192: 1,
+        208: 2,
+        224: 7,
+        256: 3,
+        272: 1,
+        304: 5,
+        320: 2,
+        352: 6,
+        368: 7,
+        384: 4,
+        400: 2,
+        416: 3,
+        432: 3,
+        464: 1,
+        480: 5,
+        496: 1,
+        512: 1,
+    },
+    (6144, 2048): {16: 1, 32: 1, 48: 1, 64: 5, 112: 2, 176: 2, 224: 4},
+}
+# fmt: on
+
+# Query rows, key rows, warps, stages.
+AttentionTile = tuple[int, int, int, int]
+
+# Rows up to which our attention of a prompt was measured, and was the faster one everywhere.
+ATTENTION_ROWS = 1024
+
+
+def ranks(version: int) -> dict[tuple[int, int], dict[int, int]]:
+    """Return the ranks measured with a version of cuBLASLt; of another one nothing is known."""
+    return RANKS if version == LT_VERSION else {}
+
+
+def attention(rows: int, head_dim: int) -> AttentionTile | None:
+    """Return the tile of prompt attention, or None for the library's."""
+    if rows > ATTENTION_ROWS or head_dim not in (32, 64, 128):
+        return None
+    return (32, 64, 4, 2) if rows <= 64 else (64, 64, 4, 3)
 
 
 def gemv(kind: str, outputs: int, inputs: int) -> tuple[int, int, int, int]:
