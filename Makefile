@@ -12,7 +12,7 @@ GRAPH  := gpt2-prefill-bs1-s512-graph
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo app test check format-check lint types imports wheel bench screenshots clean
+.PHONY: help setup demo app browser test check format-check lint types imports wheel bench screenshots clean
 
 help:
 	@echo "make demo         load recorded H200 runs and print where their time went (no GPU, no torch)"
@@ -81,12 +81,20 @@ demo: $(DB)
 app: .venv/.app $(DB)
 	@$(BIN)/webapp --db $(DB)
 
-screenshots: .venv/.full
+screenshots: .venv/.full browser
 	HOSTBOUND_SCREENSHOTS=screenshots $(BIN)/python -m pytest tests/browser -m browser -q
+
+# The system's Chromium, or one that Playwright has or can get. Without any the browser tests are skipped
+# (under CI=true they fail), so this never stops make.
+browser: .venv/.full
+	@$(BIN)/python -m tests.browser.chromium >/dev/null 2>&1 || { \
+	  echo "No Chromium here: asking Playwright for one ..."; \
+	  $(BIN)/playwright install chromium >.venv/playwright.log 2>&1 || \
+	  echo "Playwright could not get one (.venv/playwright.log says why)"; }
 
 # ---- to trust -----------------------------------------------------------------------------------
 
-test: .venv/.full
+test: .venv/.full browser
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: format-check lint types imports wheel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -57,16 +56,6 @@ def shared_dir() -> Path:
 def samples_dir() -> Path:
     """The sample runs that come with the package."""
     return ROOT / "analyzer" / "samples"
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """Path of a Chromium for the browser tests."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    missing("no chromium here; on Debian: apt-get install chromium")
-    raise AssertionError  # `missing` does not return
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from analyzer.ingest import ingest
+from tests.browser import chromium
 from tests.conftest import missing
 
 SAMPLES = ("bs1-s512", "bs1-s512-compile", "bs1-s512-graph", "bs8-s512")
@@ -107,17 +108,18 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 @pytest.fixture(scope="session")
-def browser(chromium: str) -> Iterator[Any]:
+def browser() -> Iterator[Any]:
     """A headless Chromium."""
     try:
         from playwright import sync_api  # deferred: absent, the tests are skipped, in CI they fail
     except ImportError:
         missing("no playwright here: pip install 'hostbound[dev]'")
         raise
+    path = chromium.find()
+    if path is None:
+        missing(chromium.MISSING)
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=chromium, headless=True, args=list(FLAGS)
-        )
+        found = playwright.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
         yield found
         found.close()
 
