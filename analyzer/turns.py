@@ -1,8 +1,8 @@
 """Who may have a store open within one process: many readers, or one writer and nobody else.
 
 DuckDB refuses a second connection of another kind in a process, and a writer in another process
-waits for every reader here. A server therefore gives each of its stores `Turns`: a writer that waits
-goes before new readers, so neither starves. Knows nothing of DuckDB.
+waits for every reader here. A server therefore gives each of its stores `Turns`: a writer that
+waits goes before new readers, so neither starves. Knows nothing of DuckDB.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ class Turns:
         self._mine = threading.local()
 
     @contextmanager
-    def reading(self, patience_s: float) -> Generator[None, None, None]:
+    def reading(self, patience_s: float, urgent: bool = False) -> Generator[None, None, None]:
         """Hold a reader's turn.
+
+        Args:
+            urgent: Do not let a waiting writer go first: for a short look on behalf of a reader
+                that holds its turn meanwhile and would wait for the writer that waits for it.
 
         Raises:
             AnalyzerError: A writer kept it for longer than `patience_s` seconds.
@@ -36,7 +40,9 @@ class Turns:
         depth: int = getattr(self._mine, "depth", 0)
         if depth == 0:
             with self._free:
-                self._wait(lambda: not self._writing and not self._writers_waiting, patience_s)
+                self._wait(
+                    lambda: not self._writing and (urgent or not self._writers_waiting), patience_s
+                )
                 self._readers += 1
         self._mine.depth = depth + 1
         try:

@@ -25,8 +25,10 @@ PATIENCE_S = 60.0
 def make_token(data: Path, team: str = "perf", scopes: str = "upload,read,admin") -> str:
     """A token by the command line."""
     done = subprocess.run(
-        [sys.executable, "-m", "analyzer.cli", "token", "create"]
-        + ["--data", str(data), "--team", team, "--scope", scopes],
+        [
+            *(sys.executable, "-m", "analyzer.cli", "token", "create"),
+            *("--data", str(data), "--team", team, "--scope", scopes),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -86,10 +88,12 @@ class TeamServer:
         given = (*self._options, *options)
         self.log, self.stderr = [], []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "analyzer.cli", "serve", *self._where, "--port", "0"]
-            + ["--workers", "1"] * ("--workers" not in given)
-            + ["--no-pages"] * ("--pages" not in given)
-            + [o for o in given if o != "--pages"],
+            [
+                *(sys.executable, "-m", "analyzer.cli", "serve", *self._where, "--port", "0"),
+                *(("--workers", "1") if "--workers" not in given else ()),
+                *(("--no-pages",) if "--pages" not in given else ()),
+                *(option for option in given if option != "--pages"),
+            ],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,

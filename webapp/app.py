@@ -1,14 +1,17 @@
-"""The app: its pages, nothing more. Started by `webapp`."""
+"""The app: who is let in, and its pages. Started by `webapp`, or part of `analyzer serve`."""
 
 from pathlib import Path
 
 import streamlit as st
+
+from webapp import visitor
 
 PAGES = Path(__file__).parent / "pages"
 # A file of ours: a named icon as page_icon would be fetched from the network.
 ICON = Path(__file__).parent / "static" / "icon.svg"
 
 st.set_page_config(page_title="Hostbound", page_icon=str(ICON), layout="wide")
+visitor.enter()
 st.navigation(
     [
         st.Page(PAGES / "runs.py", title="Runs", icon=":material/list:", default=True),
@@ -30,5 +33,11 @@ st.navigation(
         ),
         st.Page(PAGES / "sweep.py", title="Sweep", icon=":material/show_chart:", url_path="sweep"),
         st.Page(PAGES / "sql.py", title="SQL", icon=":material/database:", url_path="sql"),
+        *(
+            [st.Page(PAGES / "jobs.py", title="Jobs", icon=":material/pending:", url_path="jobs")]
+            if visitor.hosted()
+            else []
+        ),
     ]
 ).run()
+visitor.leave()

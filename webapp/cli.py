@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
     os.environ[STORE_VARIABLE] = str(Path(arguments.db).absolute())
-    _serve(_options(arguments.host, arguments.port))
+    _serve(options(arguments.host, arguments.port))
     return 0
 
 
@@ -49,7 +49,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _options(host: str, port: int) -> dict[str, Any]:
+def options(host: str, port: int) -> dict[str, Any]:
+    """Streamlit's settings for this app."""
     from webapp import theme  # deferred like all of the app: the command must answer without it
 
     return {

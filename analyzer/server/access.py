@@ -20,9 +20,8 @@ from starlette.datastructures import Headers
 
 from analyzer.server.layout import DEFAULT_TEAM
 from analyzer.server.service import Service
-from analyzer.server.tokens import SCOPES, Principal
+from analyzer.server.tokens import SCOPES, SESSION_COOKIE, Principal
 
-COOKIE = "hostbound_session"
 OPEN = Principal(DEFAULT_TEAM, frozenset(SCOPES), None, "open")
 LOCAL = Principal(DEFAULT_TEAM, frozenset(SCOPES), None, "local", local=True)
 
@@ -69,7 +68,11 @@ def identify(
         if secret is not None and hmac.compare_digest(credential.encode(), secret.encode()):
             return LOCAL
         return service.tokens.find(credential.strip())
-    if reading and COOKIE in cookies and (found := service.tokens.session(cookies[COOKIE])):
+    if (
+        reading
+        and SESSION_COOKIE in cookies
+        and (found := service.tokens.session(cookies[SESSION_COOKIE]))
+    ):
         return found
     if not service.needs_login() and sent_to_here(headers, service):
         return OPEN

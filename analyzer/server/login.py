@@ -14,9 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from analyzer.server.access import COOKIE
 from analyzer.server.service import Service
-from analyzer.server.tokens import SESSION_SECONDS
+from analyzer.server.tokens import SESSION_COOKIE, SESSION_SECONDS
 
 LOGIN = "/login"
 LOGOUT = "/logout"
@@ -85,7 +84,7 @@ async def answer(service: Service, request: Request) -> Response:
     response = RedirectResponse(target, 303, headers={"Cache-Control": "no-store"})
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
     response.set_cookie(
-        COOKIE,
+        SESSION_COOKIE,
         session,
         max_age=int(SESSION_SECONDS),
         httponly=True,
@@ -96,8 +95,8 @@ async def answer(service: Service, request: Request) -> Response:
 
 
 async def _logout(service: Service, request: Request) -> Response:
-    if session := request.cookies.get(COOKIE):
+    if session := request.cookies.get(SESSION_COOKIE):
         await run_in_threadpool(service.tokens.end_session, session)
     response = RedirectResponse(LOGIN, 303, headers={"Cache-Control": "no-store"})
-    response.delete_cookie(COOKIE)
+    response.delete_cookie(SESSION_COOKIE)
     return response

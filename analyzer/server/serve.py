@@ -22,6 +22,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.server import api, logs, oidc, owner
 from analyzer.server.access import is_loopback
 from analyzer.server.front import PAGE_UPLOAD_BYTES, Asgi, Front
+from analyzer.server.hosting import ServiceHosting
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.service import Door, Service, build
@@ -168,5 +169,12 @@ def _pages(service: Service, wanted: Wanted) -> Asgi | None:
         return None
     if importlib.util.find_spec("streamlit") is None:
         return None
-    hosting = importlib.import_module("webapp.hosting")
-    return cast("Asgi", hosting.app(service, wanted.host, wanted.port))
+    provider = service.door.oidc
+    app = importlib.import_module("webapp.hosting").app(
+        ServiceHosting(service),
+        wanted.host,
+        wanted.port,
+        PAGE_UPLOAD_BYTES,
+        provider.auth if provider else None,
+    )
+    return cast("Asgi", app)

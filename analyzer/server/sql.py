@@ -24,7 +24,7 @@ from typing import IO
 import msgspec
 import pyarrow as pa
 
-from analyzer import database
+from analyzer import database, turns
 from analyzer.errors import AnalyzerError
 from analyzer.sandbox import Cancelled
 from analyzer.server import sql_child
@@ -218,8 +218,12 @@ class _Snapshots:
     def _fresh(self, team: str) -> Path:
         store = self._layout.store(team)
         patience = self._limits.read_patience_seconds
-        # An open connection keeps every writer away while the file is copied.
-        with database.open_for_reading(store, patience_s=patience):
+        # An open connection keeps every writer away while the file is copied. The page that asks
+        # may hold a turn of its own.
+        with (
+            turns.arrange(store).reading(patience, urgent=True),
+            database.open_for_reading(store, patience_s=patience),
+        ):
             stamp = database.stamp(store)
             known = self._current.get(team)
             if known is not None and known[0] == stamp and known[1].exists():

@@ -19,6 +19,7 @@ from analyzer.server.state import Row, State
 
 SCOPES = ("upload", "read", "admin")
 PREFIX = "hb_"
+SESSION_COOKIE = "hostbound_session"
 SESSION_SECONDS = 12 * 3600.0
 LONGEST_NAME = 200
 

@@ -1,0 +1,123 @@
+"""The server as its pages see it (`pages.Hosting`): who looks, whose store, SQL, uploads, jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from analyzer.errors import AnalyzerError
+from analyzer.ingest import Ingested
+from analyzer.server.access import OPEN
+from analyzer.server.jobs import STATES
+from analyzer.server.service import Service
+from analyzer.server.state import Row
+from analyzer.server.tokens import Principal
+from analyzer.server.uploads import Announced
+
+_PIECE = 1 << 20
+_LOOK_S = 0.1
+_KNOWN = tuple(Ingested.__dataclass_fields__)
+
+
+class ServiceHosting:
+    """`pages.Hosting` over a service; what each method is for stands there."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def has_identity_provider(self) -> bool:
+        return self._service.door.oidc is not None
+
+    def visitor(self, session: str | None, claims: Mapping[str, Any] | None) -> Principal | None:
+        if session and (found := self._service.tokens.session(session)) and found.may("read"):
+            return found
+        provider = self._service.door.oidc
+        if provider is not None:
+            team = provider.team_of(claims) if claims else None
+            name = str((claims or {}).get("email", "somebody"))
+            return Principal(team, frozenset(("read", "upload")), None, name) if team else None
+        return None if self._service.needs_login() else OPEN
+
+    def store(self, visitor: Principal) -> Path:
+        return self._service.store(visitor.team)
+
+    def run_sql(
+        self,
+        visitor: Principal,
+        sql: str,
+        limit: int,
+        time_limit_s: float,
+        cancel: threading.Event,
+    ) -> pa.Table:
+        return self._service.sql.run(visitor.team, sql, limit, time_limit_s, cancel).rows
+
+    def jobs(self, visitor: Principal, limit: int = 200) -> tuple[list[Row], dict[str, int]]:
+        jobs = self._service.jobs
+        return jobs.list(visitor.team, STATES, limit), jobs.counts(visitor.team)
+
+    def retry(self, visitor: Principal, job_id: str) -> bool:
+        self._check_upload(visitor)
+        again = self._service.jobs.retry(visitor.team, job_id)
+        self._service.pool.wake()
+        return again is not None
+
+    def keep(self, visitor: Principal, name: str, form: str | None, content: IO[bytes]) -> str:
+        self._check_upload(visitor)
+        digest, size = hashlib.sha256(), 0
+        while piece := content.read(_PIECE):
+            digest.update(piece)
+            size += len(piece)
+        if not size:
+            raise AnalyzerError(f"{name[:100]} is empty; choose the file again.")
+        sha256 = digest.hexdigest()
+        label = None if form == "run-directory.tar" else _run_name(name)
+        wanted = Announced(sha256, size, form, label, None, {"file": name[-200:]})
+        uploads = self._service.uploads
+        upload = uploads.announce(visitor.team, wanted, visitor.token_id)
+        if upload["state"] != "stored":
+            with uploads.writer(upload, upload["offset"]) as stream:
+                content.seek(upload["offset"])
+                while piece := content.read(_PIECE):
+                    stream.write(piece)
+                uploads.complete(upload)
+            self._service.pool.wake()
+        return sha256
+
+    def results(
+        self, visitor: Principal, hashes: Sequence[str], patience_s: float
+    ) -> list[Ingested]:
+        deadline = time.monotonic() + patience_s
+        found: list[Ingested] = []
+        for sha256 in hashes:
+            job = self._service.jobs.of_upload(visitor.team, sha256)
+            while job and job["state"] in ("queued", "running") and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+                job = self._service.jobs.of_upload(visitor.team, sha256)
+            if job and job["state"] in ("done", "failed"):
+                found += [_ingested(result) for result in job["results"]]
+                if job["error"] and not job["results"]:
+                    found.append(Ingested(str(job["name"]), "failed", error=job["error"]))
+        return found
+
+    def _check_upload(self, visitor: Principal) -> None:
+        if not visitor.may("upload"):
+            raise AnalyzerError("your token lacks the scope upload; ask an admin for one.")
+
+
+def _ingested(result: dict[str, Any]) -> Ingested:
+    known = {key: result.get(key) for key in _KNOWN if key != "findings"}
+    return Ingested(**known)  # pyright: ignore[reportArgumentType]
+
+
+def _run_name(file: str) -> str:
+    base = file.replace("\\", "/").rsplit("/", 1)[-1]
+    for suffix in (".json.gz", ".json", ".zip"):
+        base = base.removesuffix(suffix)
+    return "".join(c for c in base.removesuffix(".pt.trace") if c.isprintable())[:500] or "trace"

@@ -1,0 +1,84 @@
+"""What the web app may ask of the server whose process it shares.
+
+Loads no web library: the app runs without a server too, and serves the one store it was given.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from analyzer.server.tokens import SESSION_COOKIE, Principal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from analyzer.ingest import Ingested
+
+
+class Hosting(Protocol):
+    """The server, as its pages see it; `hosting.py` is it."""
+
+    @property
+    def has_identity_provider(self) -> bool:
+        """Whether people log in by an identity provider."""
+        ...
+
+    def visitor(self, session: str | None, claims: Mapping[str, Any] | None) -> Principal | None:
+        """Who looks at the pages: by the login's cookie, by an identity provider's claims, or
+        anybody where no login is needed. None for somebody who has to log in, or has no team.
+        """
+        ...
+
+    def store(self, visitor: Principal) -> Path:
+        """The store of a visitor's team."""
+        ...
+
+    def run_sql(
+        self, visitor: Principal, sql: str, limit: int, time_limit_s: float, cancel: threading.Event
+    ) -> pa.Table:
+        """Rows of a statement; see `analyzer.server.sql`."""
+        ...
+
+    def jobs(
+        self, visitor: Principal, limit: int = 200
+    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """Conversions of a visitor's team, newest first, and how many are in each state."""
+        ...
+
+    def retry(self, visitor: Principal, job_id: str) -> bool:
+        """Queue a failed conversion again."""
+        ...
+
+    def keep(self, visitor: Principal, name: str, form: str | None, content: IO[bytes]) -> str:
+        """Upload a file that the browser sent; returns its hash.
+
+        Raises:
+            AnalyzerError: It is too large, the disk is full, or the visitor may not upload.
+        """
+        ...
+
+    def results(
+        self, visitor: Principal, hashes: Sequence[str], patience_s: float
+    ) -> list[Ingested]:
+        """What became of uploads; those that are still waiting after `patience_s` are left out."""
+        ...
+
+
+_current: Hosting | None = None
+
+
+def host(hosting: Hosting | None) -> None:
+    """Say which server this process is."""
+    global _current  # the app's script has no other way to find the process it runs in
+    _current = hosting
+
+
+def current() -> Hosting | None:
+    """The server that this process is, if it is one."""
+    return _current
+
+
+__all__ = ["SESSION_COOKIE", "Hosting", "Principal", "current", "host"]

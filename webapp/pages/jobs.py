@@ -1,0 +1,76 @@
+"""What is being converted, what waits, what has failed?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from webapp import format, frame, visitor
+
+LOOK_S = 2.0
+
+
+def when(seconds: float | None) -> str | None:
+    """A time for people, UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def took(job: dict[str, Any]) -> float | None:
+    """Seconds from start to end, by the server's clock."""
+    if job["started_at"] is None or job["finished_at"] is None:
+        return None
+    return round(max(0.0, job["finished_at"] - job["started_at"]), 1)
+
+
+def shown(jobs: list[dict[str, Any]]) -> pl.DataFrame:
+    """The columns that tell how it goes."""
+    return pl.DataFrame(
+        {
+            "state": [job["state"] for job in jobs],
+            "name": [job["name"] or job["sha256"][:12] for job in jobs],
+            "runs": [len(job["run_ids"]) for job in jobs],
+            "error": [job["error"] for job in jobs],
+            "queued (UTC)": [when(job["queued_at"]) for job in jobs],
+            "took (s)": [took(job) for job in jobs],
+            "attempts": [job["attempts"] for job in jobs],
+            "sha256": [job["sha256"][:16] for job in jobs],
+        },
+        schema_overrides={"error": pl.String, "took (s)": pl.Float64},
+    )
+
+
+@st.fragment(run_every=LOOK_S)
+def live() -> None:
+    """The list, as it is now."""
+    hosted = visitor.hosted()
+    if hosted is None:
+        st.info("Uploads wait here on a server: start one with `analyzer serve`.")
+        return
+    hosting, who = hosted
+    jobs, counts = hosting.jobs(who)
+    for place, (state, count) in zip(st.columns(len(counts)), counts.items(), strict=True):
+        place.metric(state, f"{count:,}")
+    if not jobs:
+        st.info("Nothing was uploaded yet.", icon=":material/inbox:")
+        return
+    frame.table(shown(jobs), "Conversions, newest first, with state and error")
+    failed = [job for job in jobs if job["state"] == "failed"]
+    if not failed:
+        return
+    st.markdown("**Failed: the originals are kept**")
+    for job in failed[:20]:
+        left, right = st.columns([5, 1], vertical_alignment="center")
+        label = format.plain(job["name"] or job["sha256"][:12])
+        left.markdown(f"{label}: {format.plain(job['error'])}")
+        if right.button("Try again", key=f"retry {job['id']}", icon=":material/refresh:"):
+            hosting.retry(who, job["id"])
+            st.rerun(scope="fragment")
+
+
+with frame.page("Jobs", "What is being converted, what waits, what has failed?"):
+    live()
