@@ -65,11 +65,15 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     )
     x = alt.X("from:Q", scale=alt.Scale(domain=[0, 1]), axis=axis)
     base = alt.Chart(zones)
-    band = base.mark_rect(height=22, opacity=0.35).encode(
-        x=x, x2="to:Q", color=alt.Color("zone:N", scale=_scale(colours), legend=None)
+    band = base.mark_rect(opacity=0.35).encode(
+        x=x,
+        x2="to:Q",
+        y=alt.value(12),
+        y2=alt.value(44),
+        color=alt.Color("zone:N", scale=_scale(colours), legend=None),
     )
     names = base.mark_text(color=_ink(dark), fontSize=13, align="left", dx=6).encode(
-        x="from:Q", text="zone:N"
+        x="from:Q", y=alt.value(28), text="zone:N"
     )
     mark = pl.DataFrame({"hdbi": [value], "reading": [reading], "exact": [f"{value:.6f}"]})
     tip = [
@@ -78,10 +82,10 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     ]
     needle = (
         alt.Chart(mark)
-        .mark_tick(thickness=4, height=40, color=_ink(dark))
-        .encode(x="hdbi:Q", tooltip=tip)
+        .mark_tick(thickness=4, height=52, color=_ink(dark), opacity=1)
+        .encode(x="hdbi:Q", y=alt.value(28), tooltip=tip)
     )
-    return alt.layer(band, names, needle).properties(height=96)
+    return alt.layer(band, names, needle).properties(height=58)
 
 
 def hdbi_strip(rows: Rows, dark: bool = False) -> Chart:

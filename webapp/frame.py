@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -87,13 +88,7 @@ def is_dark() -> bool:
     return st.context.theme.type == "dark"
 
 
-def chart(
-    drawing: Any,
-    name: str,
-    description: str,
-    rows: pl.DataFrame | None = None,
-    **options: Any,
-) -> Any:
+def chart(drawing: Any, name: str, description: str, rows: pl.DataFrame, **options: Any) -> Any:
     """Show a chart with its description for screen readers, and offer it as PNG, SVG and CSV."""
     # The library's own grey is too pale to read on white.
     ink = (theme.DARK if is_dark() else theme.LIGHT)["grayTextColor"]
@@ -104,29 +99,27 @@ def chart(
     return result
 
 
-def downloads(
-    name: str, rows: pl.DataFrame | None, drawing: alt.TopLevelMixin | None = None
-) -> None:
+def downloads(name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None = None) -> None:
     """What is shown, to take away."""
     place = st.container(horizontal=True, horizontal_alignment="right", gap="small")
-    if rows is not None:
-        place.download_button(
-            "CSV",
-            lambda: csv(rows),
-            f"{name}.csv",
-            "text/csv",
-            key=f"csv {name}",
-            icon=":material/download:",
-            type="tertiary",
-            on_click="ignore",
-            help=f"The numbers behind this, exact ({name}.csv)",
-        )
+    place.download_button(
+        "CSV",
+        lambda: csv(rows),
+        f"{name}.csv",
+        "text/csv",
+        key=f"csv {name}",
+        icon=":material/download:",
+        type="tertiary",
+        on_click="ignore",
+        help=f"The numbers behind this, exact ({name}.csv)",
+    )
     if drawing is None:
         return
+    dark = is_dark()
     for kind, mime in (("png", "image/png"), ("svg", "image/svg+xml")):
         place.download_button(
             kind.upper(),
-            _drawn(drawing, kind),
+            partial(picture, drawing, kind, dark),
             f"{name}.{kind}",
             mime,
             key=f"{kind} {name}",
@@ -137,15 +130,20 @@ def downloads(
         )
 
 
-def _drawn(drawing: alt.TopLevelMixin, kind: str) -> Any:
-    def make() -> bytes:
-        with alt.data_transformers.enable("default", max_rows=None):
-            spec = drawing.to_dict()
-        spec.setdefault("background", "white")
-        spec.setdefault("width", 900)
-        return data.picture(json.dumps(spec), kind)
-
-    return make
+def picture(drawing: alt.TopLevelMixin, kind: str, dark: bool = False) -> bytes:
+    """A chart as "png" or "svg", in the colours of the theme that it is shown in."""
+    colours = theme.DARK if dark else theme.LIGHT
+    with alt.data_transformers.enable("default", max_rows=None):
+        spec = drawing.to_dict()
+    text = {"labelColor": colours["grayTextColor"], "titleColor": colours["grayTextColor"]}
+    lines = {name: colours["borderColor"] for name in ("gridColor", "domainColor", "tickColor")}
+    config = spec.setdefault("config", {})
+    config["axis"] = {**text, **lines}
+    config["legend"] = text
+    config["view"] = {**config.get("view", {}), "stroke": None}
+    spec.setdefault("background", colours["backgroundColor"])
+    spec.setdefault("width", 900)
+    return data.picture(json.dumps(spec), kind)
 
 
 def csv(rows: pl.DataFrame) -> bytes:
@@ -207,11 +205,23 @@ def words(name: str) -> str:
     return WORDS.get(name, name.replace("_", " "))
 
 
-def table(rows: pl.DataFrame, description: str, name: str | None = None, **options: Any) -> Any:
-    """A table, with a name for screen readers and its CSV."""
+def table(
+    rows: pl.DataFrame,
+    description: str,
+    name: str | None = None,
+    *,
+    exact: pl.DataFrame | None = None,
+    **options: Any,
+) -> Any:
+    """A table, with a name for screen readers and its CSV.
+
+    Args:
+        name: Of the file.
+        exact: What the file holds: all rows and digits; default: what is shown.
+    """
     result = st.dataframe(
         rows, hide_index=True, width="stretch", alt=description, placeholder="-", **options
     )
     if name:
-        downloads(name, rows)
+        downloads(name, rows if exact is None else exact)
     return result

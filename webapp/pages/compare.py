@@ -55,8 +55,9 @@ def change_table(
     frame.table(
         frame.ns_columns(shown.select(*(key for key in keys if key in rows.columns)).head(1_000)),
         f"Changes of {what}, largest first, per step",
+        name,
+        exact=shown,
     )
-    frame.downloads(name, shown)
 
 
 def latencies(runs: list[dict[str, Any]], names: dict[str, str]) -> None:
@@ -71,8 +72,12 @@ def latencies(runs: list[dict[str, Any]], names: dict[str, str]) -> None:
         for quantity, values in run["latency"].items()
     ]
     table = pl.DataFrame(rows, infer_schema_length=None)
-    frame.table(frame.ns_columns(table, "ms"), "Un-profiled latency of each run: p50, p95, p99")
-    frame.downloads("latency", table)
+    frame.table(
+        frame.ns_columns(table, "ms"),
+        "Un-profiled latency of each run: p50, p95, p99",
+        "latency",
+        exact=table,
+    )
     for quantity in ("ttft", "tpot", "itl"):
         curves = {
             names[run["run_id"]]: data.distribution(run["run_id"], quantity)
@@ -85,6 +90,10 @@ def latencies(runs: list[dict[str, Any]], names: dict[str, str]) -> None:
                 charts.cdf(curves, quantity.upper(), None, frame.is_dark()),
                 quantity,
                 f"Cumulative distribution of {quantity.upper()} of each run",
+                pl.concat(
+                    curve.select(pl.lit(name).alias("run"), pl.all())
+                    for name, curve in curves.items()
+                ),
             )
 
 
@@ -167,7 +176,14 @@ def main() -> None:
         for run in found["runs"]
     ]
     table = pl.DataFrame(figures, infer_schema_length=None)
-    frame.table(table, "Figures of each run, per step", "compared-runs")
+    exact = pl.DataFrame(
+        [
+            {"run": run["name"], "run_id": run["run_id"], "hdbi": run["hdbi"], **run["per_step"]}
+            for run in found["runs"]
+        ],
+        infer_schema_length=None,
+    )
+    frame.table(table, "Figures of each run, per step", "compared-runs", exact=exact)
     for number, value in enumerate(found["pairs"], 1):
         pair(value, number, dark)
     st.subheader("Decomposition, per step", anchor=False)

@@ -44,12 +44,13 @@ def kernel_table(run_id: str, search: str, family: str) -> None:
             ).rename({"kernel": "full name"})
         ),
         "Kernels of the run, longest in sum first: choose a row to see its launches",
+        "kernels",
+        exact=kernels,
         on_select="rerun",
         selection_mode="single-row",
         key=f"kernel table {run_id}",
         column_config={"kernel": st.column_config.TextColumn("kernel", width="large", pinned=True)},
     )  # fmt: skip
-    frame.downloads("kernels", kernels)
     rows = chosen["selection"]["rows"]
     if rows and rows[0] < len(top):
         picked = str(top["kernel_id"][rows[0]])
@@ -100,8 +101,9 @@ def kernel_choice(run_id: str) -> None:
     frame.table(
         frame.ns_columns(launches.drop("call_start_ns", "call_id", "trace_id").head(MOST_SHOWN)),
         "Launches of the chosen kernel in order of time",
+        "launches",
+        exact=launches,
     )
-    frame.downloads("launches", launches)
     spread(run_id, int(chosen), row["clean_name"])
 
 
@@ -166,6 +168,8 @@ def main() -> None:
                     ]
                 ),
                 "Launches and share of cost by match tier",
+                "match-tiers",
+                exact=pl.DataFrame([{"tier": tier, **row} for tier, row in tiers.items()]),
             )
         else:
             st.caption(
@@ -201,8 +205,9 @@ def ops_table(run_id: str, search: str) -> None:
             )
         ),
         "Operators by host cost",
+        "ops",
+        exact=ops,
     )  # fmt: skip
-    frame.downloads("ops", ops)
 
 
 with frame.page(

@@ -129,6 +129,7 @@ def warnings(report: dict[str, Any]) -> None:
     frame.table(
         pl.DataFrame({"coverage": [r[0] for r in rows], "value": [r[1] for r in rows]}),
         "How much of the run is linked and attributed",
+        "coverage",
     )
 
 
@@ -142,7 +143,12 @@ def latency(report: dict[str, Any]) -> None:
         return
     rows = pl.DataFrame([{"quantity": name, **row} for name, row in report["latency"].items()])
     st.markdown("**Latency, un-profiled**")
-    frame.table(frame.ns_columns(rows, "ms"), "Un-profiled latency: n, median, p95, p99, mean")
+    frame.table(
+        frame.ns_columns(rows, "ms"),
+        "Un-profiled latency: n, median, p95, p99, mean",
+        "latency",
+        exact=rows,
+    )
 
 
 def main() -> None:
@@ -178,6 +184,9 @@ def main() -> None:
             charts.hdbi_scale(part["hdbi"], report["verdict"]["reading"], dark),
             f"hdbi-{run_id[:8]}",
             f"HDBI {part['hdbi']:.3f} on a scale from 0, host-bound, to 1, device-bound",
+            pl.DataFrame(
+                [{key: part[key] for key in ("hdbi", "device_active_ns", "orchestration_ns")}]
+            ),
         )
     figures(part, totals)
     if totals["kernels"]:
@@ -237,9 +246,16 @@ def steps(report: dict[str, Any], phase: str, dark: bool) -> None:
         f"steps-{report['run']['run_id'][:8]}",
         f"Host time of {len(rows)} steps by account",
         pl.DataFrame(
-            [{k: v for k, v in row.items() if k != "ledger"} for row in rows],
+            [
+                {"step_id": row["step_id"], "name": row["name"], "account": account, **entry}
+                for row in rows
+                for account, entry in row["ledger"].items()
+            ],
             infer_schema_length=None,
         ),
+    )
+    exact = pl.DataFrame(
+        [{k: v for k, v in row.items() if k != "ledger"} for row in rows], infer_schema_length=None
     )
     keys = ("elapsed_ns", "wall_ns", "device_active_ns", "orchestration_ns", "device_idle_ns")
     with st.expander("The steps as a table"):
@@ -262,6 +278,8 @@ def steps(report: dict[str, Any], phase: str, dark: bool) -> None:
                 "ms",
             ),
             "Steps with their times in ms",
+            "step-table",
+            exact=exact,
         )
 
 

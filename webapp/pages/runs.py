@@ -29,6 +29,8 @@ def upload() -> None:
             return
         with st.spinner("Reading …"):
             results = data.load([(file.name, file) for file in files])
+        if not results:
+            st.info("Kept, and still being converted: the Jobs page shows when it is done.")
         for result in results:
             name = format.plain(result.name)
             if result.error:
@@ -168,6 +170,8 @@ def main() -> None:
     chosen = frame.table(
         shown(runs),
         "Runs of the store: choose rows to open or compare them",
+        "runs",
+        exact=runs,
         on_select="rerun",
         selection_mode="multi-row",
         key="runs table",
@@ -217,13 +221,12 @@ def main() -> None:
     drawn = runs.filter(pl.col("hdbi").is_not_null()).head(MOST_DRAWN)
     if drawn.is_empty():
         st.info("HDBI is unknown for these runs: no launch floor, or no kernels.")
-        frame.downloads("runs", runs)
         return
     frame.chart(
         charts.hdbi_strip(drawn.to_dicts(), frame.is_dark()),
-        "runs",
+        "hdbi-of-runs",
         f"HDBI of {len(drawn)} runs on a scale from 0, host-bound, to 1, device-bound, by mode",
-        runs,
+        drawn.select("run_id", "name", "mode", "hdbi", "step_elapsed_ns"),
     )
 
 

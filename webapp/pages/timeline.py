@@ -112,6 +112,8 @@ def details(run_id: str, event: str, origin_ns: int) -> None:
     frame.table(
         pl.DataFrame({"": [r[0] for r in rows], "value": [r[1] for r in rows]}),
         "Figures of the chosen event",
+        "event",
+        exact=pl.DataFrame([found], infer_schema_length=None),
         height="content",
     )
     if kind == "stream":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from tests.unit.test_sandbox import RUNAWAY
 from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts, written
-from webapp import data
+from webapp import data, frame
 
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
 PARAMS = {"compare": {"runs": f"{EAGER},{GRAPH}"}, "sql": {"run": "1"}}
@@ -178,6 +179,59 @@ def test_sql_that_is_not_one_reading_statement_is_refused_in_one_line(samples_st
     app = show(samples_store, "sql", sql=sql or " ", run="1")
     assert len(app.error) == 1
     assert "Traceback" not in app.error[0].value
+
+
+SHOWN = {
+    "runs": {},
+    "run": {"run": EAGER},
+    "timeline": {"run": EAGER, "event": "stream:3"},
+    "kernels": {"run": EAGER, "kernel": "5"},
+    "compare": {"runs": f"{EAGER},{GRAPH}"},
+    "sweep": {},
+    "sql": {"run": "1"},
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_chart_and_table_can_be_taken_away(samples_store, show, page):
+    app = show(samples_store, page, **SHOWN[page])
+    offered = [button.proto.label for button in app.get("download_button")]
+    drawn = charts(app)
+    assert drawn + len(app.dataframe) > 0
+    assert offered.count("CSV") == drawn + len(app.dataframe)
+    assert offered.count("PNG") == offered.count("SVG") == drawn
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_taken_away_is_a_picture_and_rows(samples_store, show, monkeypatch, page):
+    taken = []
+    monkeypatch.setattr(frame, "downloads", lambda *given: taken.append(given))
+    show(samples_store, page, **SHOWN[page])
+    assert taken
+    for name, rows, *drawing in taken:
+        lines = frame.csv(rows).decode().splitlines()
+        assert len(lines) > 1, name
+        assert lines[0].split(",")[0] != ""
+        for chart in drawing:
+            assert frame.picture(chart, "svg").startswith(b"<svg")
+            assert frame.picture(chart, "png").startswith(b"\x89PNG")
+
+
+def test_latency_that_was_measured_is_drawn_and_can_be_taken_away(samples_store, show, tmp_path):
+    store = tmp_path / "latency.duckdb"
+    shutil.copy(samples_store, store)
+    with duckdb.connect(str(store)) as connection:
+        connection.execute(
+            "INSERT INTO latency SELECT run_id, i, 9000000 + i, 8000000 + i, 90000000, "
+            "[8000000 + i, 8100000] FROM runs, range(20) AS one(i)"
+        )
+    app = show(store, "compare", runs=f"{EAGER},{GRAPH}")
+    assert charts(app) == 2 + 3  # TTFT, TPOT, ITL
+    offered = [button.proto.label for button in app.get("download_button")]
+    assert offered.count("CSV") == charts(app) + len(app.dataframe)
+    said = next(t.value for t in app.dataframe if "quantity" in t.value.columns)
+    assert {"p50 (ms)", "p99 (ms)"} <= set(said.columns)
+    assert show(store, "sweep", quantity="tpot_ns").get("download_button")
 
 
 # -- stores that lack something
