@@ -379,6 +379,8 @@ def _version(connection: Connection, path: Path) -> int:
             f"{path} is a DuckDB file but no Hostbound store; name another with --db."
         ) from error
     except duckdb.Error as error:
+        if lake.is_lake(path):  # PostgreSQL is away, most likely
+            raise
         raise AnalyzerError(
             f"{path} is damaged: {_first_line(error)} Restore it from a copy."
         ) from error

@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 
 # Items handed out for each worker: one in work, one waiting. More would only hold memory.
 AHEAD = 2
+# How often an item that was in work when a process died is tried in a process for itself.
+POOL_ATTEMPTS = 2
 # How often Ray may start an item again because its worker or node died.
 RAY_RETRIES = 5
 
@@ -59,9 +61,11 @@ class Pool:
             suspects += yield from self._until_one_dies(function, items, waiting, self.workers)
         # One of them may have killed its process, by its size say: now each has one for itself.
         for index in suspects:
-            alone = [index]
-            if (yield from self._until_one_dies(function, items, alone, 1)):
-                yield index, Lost("the process that worked on it died twice; out of memory?")
+            for _ in range(POOL_ATTEMPTS):
+                if not (yield from self._until_one_dies(function, items, [index], 1)):
+                    break
+            else:
+                yield index, Lost("the process that worked on it died each time; out of memory?")
 
     def _until_one_dies(
         self,

@@ -289,7 +289,7 @@ def claim(db: Path, what: str) -> Generator[str, None, None]:
         ask(f"SELECT pg_advisory_xact_lock(hashtextextended({key}, 0))::text AS locked")
         while ask(
             "SELECT count(*) FROM pg_stat_clear_snapshot(), pg_stat_activity "
-            f"WHERE application_name = {_quoted(session)} AND datname = current_database()"
+            f"WHERE application_name = {_quoted(session)} AND state <> 'idle'"
         ):
             time.sleep(0.05)
         try:

@@ -1,0 +1,236 @@
+"""However often work is begun again, and by whom: each run is in the lake once, whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from analyzer import database
+from analyzer.ingest import RUN_TABLES, ingest
+from analyzer.verify import verify
+from conftest import missing
+from fleet.copies import copies
+from fleet.services import ROOT, Absent, Postgres, ray_cluster
+
+INGEST = """
+import sys
+from analyzer.ingest import ingest
+from schemas.errors import HostboundError
+print("ready", flush=True)
+try:
+    results = ingest(sys.argv[2:], sys.argv[1], jobs=1, replace_runs=True)
+except HostboundError as error:
+    print(error, file=sys.stderr)
+    raise SystemExit(2)
+for result in results:
+    print(result.error or "", file=sys.stderr)
+raise SystemExit(any(r.state == "failed" for r in results))
+"""
+
+
+def start(db: Path, *paths: Path, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """An ingest of its own process that has come up to its work."""
+    process = subprocess.Popen(
+        [*prefix, sys.executable, "-c", INGEST, str(db), *map(str, paths)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def counts(db: Path) -> dict[str, dict[str, int]]:
+    """Rows by run, of each table that has rows."""
+    with database.open_for_reading(db) as connection:
+        return {
+            table: dict(found)
+            for table in RUN_TABLES
+            if (
+                found := connection.execute(
+                    f"SELECT run_id, count(*) FROM {table} GROUP BY 1"
+                ).fetchall()
+            )
+        }
+
+
+@pytest.fixture(scope="module")
+def sample(samples_dir: Path) -> Path:
+    return samples_dir / "gpt2-prefill-bs1-s512-compile"
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> list[Path]:
+    """Sixteen runs that differ in nothing but their id."""
+    return copies(sample / "trace.json.gz", tmp_path_factory.mktemp("traces") / "16", 16)
+
+
+def assert_each_once(db: Path, traces: Sequence[Path], tmp_path: Path) -> None:
+    """All runs are there, each with exactly the rows that a file store has of one."""
+    file = tmp_path / "expected.duckdb"
+    ingest(traces[0], file)
+    expected = {table: next(iter(found.values())) for table, found in counts(file).items()}
+    found = counts(db)
+    assert len(found["runs"]) == len(traces)
+    for table, rows in expected.items():
+        assert set(found[table].values()) == {rows}, table
+        assert len(found[table]) == len(traces), table
+    assert verify(db) == []
+
+
+def test_ray_loads_each_run_once_although_workers_are_killed(
+    lake: Path, traces: list[Path], tmp_path: Path
+) -> None:
+    """Two nodes; each worker process owns its runs' transactions."""
+    try:
+        said = ray_cluster(Path(__file__).with_name("ray_load.py"), traces[0].parent, lake, 3)
+    except Absent as absent:
+        missing(str(absent))
+        raise
+    answer = json.loads(said.strip().splitlines()[-1])
+    assert answer["errors"] == []
+    assert answer["killed"] == 3
+    assert_each_once(lake, traces, tmp_path)
+
+
+def test_ray_prepares_and_the_driver_writes_where_the_store_is_a_file(
+    traces: list[Path], tmp_path: Path
+) -> None:
+    store = tmp_path / "s.duckdb"
+    try:
+        said = ray_cluster(Path(__file__).with_name("ray_load.py"), traces[0].parent, store, 1)
+    except Absent as absent:
+        missing(str(absent))
+        raise
+    answer = json.loads(said.strip().splitlines()[-1])
+    assert (answer["errors"], answer["killed"]) == ([], 1)
+    assert_each_once(store, traces, tmp_path)
+
+
+def test_a_writer_killed_at_any_moment_leaves_all_of_a_run_or_nothing(
+    lake: Path, traces: list[Path], tmp_path: Path
+) -> None:
+    """And the next one, which begins at once, makes it whole."""
+    ingest(traces[0], lake)
+    began = time.monotonic()
+    process = start(lake, traces[1])
+    process.communicate()
+    took = time.monotonic() - began
+    assert process.returncode == 0
+    expected = {table: set(found.values()) for table, found in counts(lake).items()}
+    assert all(len(values) == 1 for values in expected.values())
+    dice = random.Random(11)
+    for number in range(8):
+        process = start(lake, traces[2 + number % 2])
+        time.sleep(dice.uniform(0.05, 1.0) * took)
+        process.send_signal(signal.SIGKILL)
+        again = start(lake, traces[2 + number % 2])
+        process.communicate()
+        _, said = again.communicate(timeout=120)
+        assert again.returncode == 0, said
+        assert {table: set(found.values()) for table, found in counts(lake).items()} == expected
+    assert_each_once(lake, traces[:4], tmp_path)
+
+
+def test_many_processes_that_load_the_same_runs_at_once_into_a_new_lake_store_each_once(
+    lake: Path, traces: list[Path], sample: Path, samples_dir: Path, tmp_path: Path
+) -> None:
+    """The tables are made by one of them, a host of several runs is added by one of them."""
+    one_host = [sample, samples_dir / "gpt2-prefill-bs1-s512", samples_dir / "gpt2-bs1-s512"]
+    processes = [start(lake, *one_host, traces[0]) for _ in range(4)]
+    for process in processes:
+        _, said = process.communicate(timeout=200)
+        assert process.returncode == 0, said
+    with database.open_for_reading(lake) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(4,)]
+        hosts = connection.execute("SELECT count(*), count(DISTINCT host_id) FROM hosts").fetchall()
+        assert hosts[0][0] == hosts[0][1] > 0
+        assert connection.execute("SELECT count(*) FROM store_info").fetchall() == [(1,)]
+    assert verify(lake) == []
+
+
+def test_postgresql_that_is_restarted_in_the_midst_costs_time_and_nothing_else(
+    lake: Path, traces: list[Path], tmp_path: Path, postgres: Postgres
+) -> None:
+    with database.open_for_writing(lake):
+        pass
+    process = start(lake, *traces[:8])
+    outages = 0
+    reader_errors: list[BaseException] = []
+    finished = threading.Event()
+
+    def read() -> None:
+        """A reader that stays: it must see whole runs only, and outlive the outages."""
+        while not finished.is_set():
+            try:
+                with database.open_for_reading(lake) as connection:
+                    sql = "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM traces)"
+                    ((runs, of_runs),) = connection.execute(sql).fetchall()
+                    assert runs == of_runs
+            except database.AnalyzerError:  # said in one line; the next look succeeds
+                pass
+            except BaseException as error:
+                reader_errors.append(error)
+                return
+            time.sleep(0.1)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for mode, after in (("immediate", 1), ("fast", 4)):
+        while process.poll() is None and len(counts(lake).get("runs", ())) < after:
+            time.sleep(0.1)
+        time.sleep(0.5)  # somewhere within the work on the next run
+        if process.poll() is None:
+            postgres.stop(mode)
+            time.sleep(1.0)
+            postgres.start()
+            outages += 1
+    _, said = process.communicate(timeout=200)
+    finished.set()
+    reader.join()
+    assert outages == 2
+    assert process.returncode == 0, said
+    assert reader_errors == []
+    assert_each_once(lake, traces[:8], tmp_path)
+
+
+def test_a_full_disk_is_one_line_and_the_lake_as_before(
+    lake: Path, traces: list[Path], tmp_path: Path
+) -> None:
+    """The data folder is a file system of 32 KiB; PostgreSQL's own disk is another."""
+    data = tmp_path / "data"
+    data.mkdir()
+    text = lake.read_text().splitlines()
+    lake.write_text("\n".join([f'data = "{data}"' if "data =" in t else t for t in text]))
+    with database.open_for_writing(lake):
+        pass
+    command = f'mount -t tmpfs -o size=32k none {data} && exec "$@"'
+    prefix = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "-r"]
+    prefix += ["sh", "-c", command, "sh"]
+    if subprocess.run([*prefix, "true"], check=False).returncode:
+        missing("no file system can be mounted here; run as root, or allow user namespaces")
+    began = time.monotonic()
+    process = start(lake, traces[0], prefix=prefix)
+    _, said = process.communicate(timeout=250)
+    assert process.returncode == 1
+    assert len(said.strip().splitlines()) == 1
+    assert "space" in said
+    assert time.monotonic() - began < 60
+    with database.open_for_reading(lake) as connection:
+        for table in RUN_TABLES:
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+    ingest(traces[0], lake)
+    assert_each_once(lake, traces[:1], tmp_path)
