@@ -12,6 +12,7 @@ stopped. With --rehearse it runs everything on a CPU, on models of two small lay
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -39,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     unpack = commands.add_parser("unpack", help="undo --pack")
     unpack.add_argument("source", type=Path)
     unpack.add_argument("out", type=Path)
+    analyse = commands.add_parser("analyse", help="run directories into the result file")
+    analyse.add_argument("runs", type=Path)
+    commands.add_parser("render", help="the result file into docs/study.md and its plots")
     args = parser.parse_args(argv)
     if args.command == "record":
         failed = study_record.record(args.out, args.budget, args.only, args.rehearse)
@@ -48,7 +52,19 @@ def main(argv: list[str] | None = None) -> int:
         return 1 if failed else 0
     if args.command == "work":
         return study_record.work(args.out, args.jobs, args.seconds, args.rehearse)
-    sys.stdout.write(f"{study_record.unpack(args.source, args.out)} entries\n")
+    if args.command == "unpack":
+        sys.stdout.write(f"{study_record.unpack(args.source, args.out)} entries\n")
+        return 0
+    # The analyzer and altair are not on the GPU host.
+    import study_analyse
+    import study_page
+
+    if args.command == "analyse":
+        sys.stdout.write(f"{study_analyse.analyse(args.runs)}\n")
+        return 0
+    content = json.loads(study_analyse.FILE.read_text(encoding="utf-8"))
+    for path in (study_page.write(study_analyse.FILE), *study_page.plots(content)):
+        sys.stdout.write(f"{path}\n")
     return 0
 
 

@@ -49,7 +49,7 @@ def analyse(folder: Path, target: Path = FILE) -> Path:
     rows += _blocks(folder)
     rows += _graph_nodes(folder)
     environment = read_manifest(folder / next(iter(runs))).environment
-    content = {
+    content: dict[str, Any] = {
         "benchmark": "study",
         "commit": next((e["commit"] for e in index if e.get("commit")), None),
         "command": "python benchmarks/study.py record, then analyse",
@@ -59,10 +59,11 @@ def analyse(folder: Path, target: Path = FILE) -> Path:
             for e in study_record.read_index(folder)
             if e["state"] == "failed"
         ],
-        "results": [vars(row) for row in rows],
     }
+    lines = ",\n".join(json.dumps(vars(row)) for row in rows)
+    head = json.dumps(content, indent=1).rstrip("\n}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    target.write_text(f'{head},\n "results": [\n{lines}\n]}}\n', encoding="utf-8")
     return target
 
 

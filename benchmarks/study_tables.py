@@ -108,43 +108,40 @@ def floors(book: Book) -> str:
 # 2 ----------------------------------------------------------------------------------------------
 
 PAPER_GPT2 = {1: ("1.66", "5.04 to 5.52", "0.25"), 16: ("15.43", "5.04 to 5.52", "0.74")}
+NO_PAPER = ("", "5.04 to 5.52", "")
 BATCHES = (1, 2, 4, 8, 16)
 
 
-def gpt2_name(batch: int) -> str:
-    return f"gpt2-bs{batch}-s512-eager"
+def gpt2_name(batch: int, logits: str = "all") -> str:
+    return f"gpt2-bs{batch}-s512-{'all' if logits == 'all' else 'eager'}"
 
 
-def gpt2(book: Book) -> str:
+def gpt2(book: Book, logits: str = "all") -> str:
+    """`logits`: of all positions, as the paper's forward computes them, or of the last."""
     rows: list[list[str]] = []
     for batch in BATCHES:
-        of = {"name": gpt2_name(batch), "phase": "prefill"}
-        paper = PAPER_GPT2.get(batch, ("", "5.04 to 5.52", ""))
-        rows.append(
-            [
-                str(batch),
-                cell(book.one("device_active", **of), MS),
-                paper[0],
-                cell(book.one("orchestration", **of), MS),
-                paper[1],
-                cell(book.one("hdbi", **of)),
-                paper[2],
-                cell(book.one("step_unprofiled", **of), MS),
-            ]
-        )
-    return table(
-        ["batch", "T_DeviceActive, ms", "paper", "T_Orchestration, ms", "paper", "HDBI", "paper",
-         "un-profiled step, ms"],
-        rows,
-    )  # fmt: skip
+        of = {"name": gpt2_name(batch, logits), "phase": "prefill"}
+        figures = [
+            cell(book.one("device_active", **of), MS),
+            cell(book.one("orchestration", **of), MS),
+            cell(book.one("hdbi", **of)),
+            cell(book.one("step_unprofiled", **of), MS),
+        ]
+        if logits == "all":
+            for place, paper in zip((1, 3, 5), PAPER_GPT2.get(batch, NO_PAPER), strict=True):
+                figures.insert(place, paper)
+        rows.append([str(batch), *figures])
+    paper = ["paper"] if logits == "all" else []
+    head = ["batch", "T_DeviceActive, ms", *paper, "T_Orchestration, ms", *paper, "HDBI", *paper]
+    return table([*head, "un-profiled step, ms"], rows)
 
 
-def crossover(book: Book) -> float | None:
+def crossover(book: Book, logits: str = "all") -> float | None:
     """The batch at which HDBI passes 0.5, between the two measured ones by interpolation."""
     points = [
         (batch, value)
         for batch in BATCHES
-        if (value := book.p50("hdbi", name=gpt2_name(batch), phase="prefill")) is not None
+        if (value := book.p50("hdbi", name=gpt2_name(batch, logits), phase="prefill")) is not None
     ]
     for (a, low), (b, high) in pairwise(points):
         if low < 0.5 <= high:
@@ -473,7 +470,7 @@ def inflation(book: Book) -> list[tuple[str, str, float]]:
     for row in book.all("step_unprofiled"):
         of = row["parameters"]
         profiled = book.one("step_profiled", name=of["name"], phase=of["phase"])
-        if profiled and of["mode"] == "eager" and of["item"] in (2, 8):
+        if profiled and of["name"].endswith("-eager") and of["item"] in (2, 8):
             found.append((of["name"], of["phase"], profiled["p50"] / row["p50"]))
     return found
 
@@ -483,7 +480,7 @@ def orchestration_against_host(book: Book) -> str:
     rows: list[list[str]] = []
     for row in book.all("orchestration", phase="decode"):
         of = row["parameters"]
-        if of["mode"] != "eager" or of["item"] not in (2, 8):
+        if not of["name"].endswith("-eager") or of["item"] not in (2, 8):
             continue
         bare = book.one("step_unprofiled", name=of["name"], phase="decode")
         busy = book.one("device_busy", name=of["name"], phase="decode")
