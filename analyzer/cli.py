@@ -164,7 +164,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="folder, or file for chrome (default: by the run's name)",
     )
-    add("verify", verify_command, "Check a store: accounts add up, links resolve, hashes match.")
+    verify = add(
+        "verify", verify_command, "Check a store: accounts add up, links resolve, hashes match."
+    )
+    verify.add_argument(
+        "--data", type=Path, metavar="DIR", help="check a server's folder instead: all of its teams"
+    )
     maintain = add("maintain", maintain_command, "Tidy a lake: merge small files, delete old ones.")
     maintain.add_argument(
         "--keep-days",
@@ -198,7 +203,7 @@ def ingest_command(args: argparse.Namespace) -> int:
     from analyzer.ingest import ingest
 
     with _Progress(len(args.paths)) as progress:
-        results = ingest(
+        results = _through_server(args, progress) or ingest(
             args.paths,
             args.db,
             name=args.name,
@@ -221,6 +226,34 @@ def ingest_command(args: argparse.Namespace) -> int:
     if failed:
         return 2 if len(failed) == len(results) else 1
     return 1 if any(f.severity == "warning" for r in results for f in r.findings) else 0
+
+
+def _through_server(
+    args: argparse.Namespace, progress: Callable[[str, int, int], None]
+) -> list[Ingested] | None:
+    """Load through the server that owns the store; None if there is none."""
+    from analyzer.server import owner
+
+    # A capture of its own and other machines are what the API does not know: these write directly,
+    # in turns with the server.
+    if args.capture_trace or args.engine == "ray":
+        return None
+    found, remark = owner.find(args.db)
+    if remark:
+        sys.stderr.write(f"analyzer: {remark}\n")
+    if found is None:
+        return None
+    from analyzer.server.through import ingest
+
+    return ingest(
+        found,
+        args.paths,
+        name=args.name,
+        step_annotation=args.step_annotation,
+        python_functions=args.python_functions,
+        replace_runs=args.replace,
+        progress=progress,
+    )
 
 
 def _say_ingested(result: Ingested, db: Path) -> None:
@@ -490,7 +523,12 @@ def verify_command(args: argparse.Namespace) -> int:
     """Check a store; 1 if something is wrong with it."""
     from analyzer.verify import verify
 
-    problems = verify(args.db)
+    if args.data:
+        from analyzer.server.check import check
+
+        problems = check(args.data)
+    else:
+        problems = verify(args.db)
     if args.json:
         _print_json([asdict(problem) for problem in problems])
     elif problems:
@@ -498,7 +536,8 @@ def verify_command(args: argparse.Namespace) -> int:
             run = problem.run_id[:12] if problem.run_id else "-"
             sys.stdout.write(f"{run}  {problem.check}: {problem.message}\n")
     else:
-        sys.stdout.write(f"{args.db}: accounts add up, links resolve, hashes match.\n")
+        place = args.data or args.db
+        sys.stdout.write(f"{place}: accounts add up, links resolve, hashes match.\n")
     return 1 if problems else 0
 
 

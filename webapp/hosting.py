@@ -21,12 +21,17 @@ def app(hosting: pages.Hosting, host: str, port: int, most_bytes: int, auth: Any
     from streamlit.runtime.pages_manager import PagesManager
     from streamlit.web import bootstrap
 
+    pages.host(hosting)
+    PagesManager.uses_pages_directory = False
+    given = {
+        **options(host, port),
+        "server.maxUploadSize": most_bytes >> 20,
+        "logger.level": "error",
+    }
+    flags = {name.replace(".", "_"): value for name, value in given.items()}
+    bootstrap.load_config_options(flag_options=flags)
+
     import webapp.charts
     import webapp.data  # noqa: F401  # loaded before the first visitor comes
 
-    pages.host(hosting)
-    PagesManager.uses_pages_directory = False
-    given = {**options(host, port), "server.maxUploadSize": most_bytes >> 20}
-    flags = {name.replace(".", "_"): value for name, value in given.items()}
-    bootstrap.load_config_options(flag_options=flags)
     return st.App(APP, secrets={"auth": auth} if auth else None)

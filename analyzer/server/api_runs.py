@@ -250,9 +250,10 @@ def delete(
             for other in others
             if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", [other]).fetchall()
         ]
-    # The original first: after a crash in between, the run is still there to be deleted again.
+    # The run last: after a crash in between it is still there to be deleted again.
     if upload is not None and not kept:
         service.uploads.drop(who.team, upload["id"])
+    service.jobs.forget_run(who.team, run_id)
     with database.open_for_writing(service.store(who.team)) as connection:
         connection.execute("BEGIN TRANSACTION")
         ingest.delete_run(connection, run_id)

@@ -70,7 +70,7 @@ def announce(
     if upload["state"] == "stored":
         job = service.jobs.of_upload(who.team, body.sha256)
         ended = job is None or job["state"] in ("done", "failed")
-        if metadata.get("replace") is True and ended:
+        if (metadata.get("replace") is True or metadata.get("again") is True) and ended:
             job_id = service.uploads.convert_again(who.team, upload, wanted)
             service.pool.wake()
             job = service.jobs.get(who.team, job_id)

@@ -81,7 +81,7 @@ class Client:
                 return answer
             with path.open("rb") as stream:
                 self._send_bytes(answer["url"], stream, answer["offset"], size, progress)
-            body["metadata"] = {k: v for k, v in metadata.items() if k != "replace"}
+            body["metadata"] = {k: v for k, v in metadata.items() if k not in ("replace", "again")}
         raise AnalyzerError(f"{path} did not arrive whole at {self.url}; try again.")
 
     def _send_bytes(

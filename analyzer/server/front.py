@@ -36,6 +36,8 @@ _HEADERS = [
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"same-origin"),
 ]
+# Of what is no request of the API, only these are worth a line.
+_TOLD = (401, 403, 413, 429)
 PAGE_UPLOAD_BYTES = 200 << 20
 
 
@@ -89,7 +91,7 @@ class Front:
         request_id = secrets.token_hex(8)
         known: dict[str, Any] = {"id": request_id}
         scope["hostbound"] = known
-        status = 0
+        status: int = 0
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -124,7 +126,7 @@ class Front:
             metrics = self._service.metrics
             metrics.requests.labels(scope["method"], route, status).inc()
             metrics.request_seconds.labels(route).observe(seconds)
-            if is_api or status >= 400:
+            if is_api or _is_told(status):
                 self._service.log(
                     "request",
                     id=request_id,
@@ -229,6 +231,10 @@ async def _whole_body(scope: Scope, receive: Receive, most: int) -> Receive:
         return {"type": "http.request", "body": bytes(body), "more_body": False}
 
     return again
+
+
+def _is_told(status: int) -> bool:
+    return status >= 500 or status in _TOLD
 
 
 def _bounded(receive: Receive, most: int) -> Receive:

@@ -149,3 +149,13 @@ class Jobs:
             )
             changed = connection.execute("SELECT changes()").fetchone()[0]
         return self.get(team, job_id) if changed else None
+
+    def forget_run(self, team: str, run_id: str) -> None:
+        """A run is deleted: no job has made it any more."""
+        with self._state.transaction() as connection:
+            connection.execute(
+                "UPDATE jobs SET run_ids = (SELECT json_group_array(value) FROM "
+                "json_each(jobs.run_ids) WHERE value <> ?) WHERE team = ? AND EXISTS "
+                "(SELECT 1 FROM json_each(jobs.run_ids) WHERE value = ?)",
+                (run_id, team, run_id),
+            )

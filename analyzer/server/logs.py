@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from datetime import datetime, timezone
@@ -29,3 +30,28 @@ def to_stderr(event: str, **fields: Any) -> None:
             sys.stderr.flush()
     except (OSError, ValueError):
         pass
+
+
+class _AsLines(logging.Handler):
+    """Warnings of the libraries, as lines of the same kind."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {"logger": record.name, "level": record.levelname.lower()}
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        to_stderr("library", message=text, **fields)
+
+
+def take_over() -> None:
+    """Let libraries write through here too: warnings and worse, whatever they had set up."""
+    handler = _AsLines(logging.WARNING)
+    logging.root.handlers = [handler]
+    logging.root.setLevel(logging.WARNING)
+    for name in list(logging.root.manager.loggerDict):
+        logger = logging.getLogger(name)
+        if logger.handlers:
+            logger.handlers = [handler]
+            logger.propagate = False
+        if name.startswith(("streamlit", "uvicorn")):
+            logger.setLevel(logging.WARNING)

@@ -260,5 +260,4 @@ def resident_bytes(pid: int | None) -> int:
 def _file_name(name: str) -> str:
     """A plain file name for a trace, made of what the client called it."""
     base = re.sub(r"[^\w.+-]", "_", name.replace("\\", "/").rsplit("/", 1)[-1])[:150].strip(".")
-    base = base or "trace"
-    return base if base.endswith((".json", ".json.gz")) else f"{base}.json"
+    return base or "trace"

@@ -148,6 +148,7 @@ def _run(front: Front, bound: socket.socket, wanted: Wanted) -> None:
         ws_max_size=PAGE_UPLOAD_BYTES,
         proxy_headers=False,
     )
+    logs.take_over()
     # uvicorn raises the signal again when it has ended: here that must not end the process, which
     # has its note to take away.
     for number in (signal.SIGTERM, signal.SIGINT):
