@@ -287,7 +287,12 @@ def _create(path: Path) -> None:
     if not path.parent.is_dir():
         raise AnalyzerError(f"{path.parent} is no folder; make it or choose another --db.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    log = temporary.with_name(temporary.name + ".wal")
     try:
+        # A process of the same number may have been killed in the middle of this; a container gives
+        # the same numbers at every start.
+        temporary.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
         connection = duckdb.connect()
         try:
             quoted = str(temporary).replace("'", "''")
@@ -314,7 +319,7 @@ def _create(path: Path) -> None:
         raise AnalyzerError(f"{path} cannot be made: {_first_line(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
-        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
 
 
 def _connect(

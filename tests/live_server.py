@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -148,6 +149,12 @@ class LiveServer:
             return counts if counts["queued"] + counts["running"] == 0 else None
 
         return wait_until(ended, "all jobs ended", limit_s)
+
+    def interrupted(self) -> int:
+        """How many conversions ran when it ended; only while it is not running."""
+        with sqlite3.connect(f"file:{self.data / 'server.sqlite'}?mode=ro", uri=True) as state:
+            (row,) = state.execute("SELECT count(*) FROM jobs WHERE state = 'running'").fetchall()
+        return row[0]
 
     # -- what must be true
 

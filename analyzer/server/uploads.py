@@ -322,6 +322,8 @@ class Uploads:
                 elif partial.stat().st_mtime < oldest:
                     self.drop(team, row["id"])
                     found["dropped"] += 1
+            for unfinished in self._layout.team(team).glob(".store.duckdb.*.new*"):
+                unfinished.unlink(missing_ok=True)  # its maker was killed
             for name in ("work", "snapshots"):
                 for entry in (self._layout.team(team) / name).iterdir():
                     if entry.is_dir():
