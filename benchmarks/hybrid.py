@@ -131,6 +131,7 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
     if full:
         memory(hf, tags, sheet)
         inline_capture(hf, tags, sheet)
+        ablations(hf, tags, sheet)
 
 
 def memory(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
@@ -173,6 +174,108 @@ def inline_capture(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
     engine.close()
 
 
+def ablations(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
+    """One switch each, same process and weights: what each part of the design is worth."""
+    variants: list[tuple[str, dict[str, Any]]] = [
+        ("none", {}),
+        ("run_ahead 0", {"run_ahead": 0}),
+        ("run_ahead 2", {"run_ahead": 2}),
+        ("no programmatic dependent launch", {"pdl": False}),
+        ("tokens by copy and event", {"mapped_ring": False}),
+        ("no generator, ladder of powers of two", {"prefill_lengths": None}),
+    ]
+    for name, options in variants:
+        lengths = options.pop("prefill_lengths", ())
+        engine = hybrid_engine(hf, prefill_lengths=lengths, **options)
+        one_variant(engine, {**tags, "ablation": name}, sheet, exact=lengths == ())
+        engine.close()
+    # The paper's "JIT off": attention, cache update and sampling as plain torch operations between
+    # the graphs. mapped_ring: plain operations cannot write to host memory.
+    engine = hybrid_engine(hf, prefill_lengths=(), contexts=(), mode="piecewise", mapped_ring=False)
+    plain_dynamic(engine)
+    one_variant(engine, {**tags, "mode": "piecewise", "ablation": "jit off"}, sheet, exact=True)
+    engine.close()
+
+
+def hybrid_engine(hf: Any, **options: Any) -> Any:
+    from hybrid import Engine
+
+    return Engine.from_model(hf, max_context=1024, background=False, **options)
+
+
+def one_variant(engine: Any, tags: dict[str, Any], sheet: Sheet, exact: bool) -> None:
+    vocabulary = engine.spec.vocab
+
+    def request(length: int, new: int, seed: int) -> list[float]:
+        return gaps(engine.generate(prompt(length, vocabulary, seed), new, stream=True))
+
+    engine.capture_all(256, 120)
+    itl = [gap for seed in range(3) for gap in request(256, 120, seed)[9:]]
+    sheet.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
+    for length in COLD_LENGTHS:
+        if exact:
+            engine.capture_all(length, 2)
+        request(length, 2, 0)
+        samples = [request(length, 2, seed)[0] for seed in range(12)]
+        sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+
+
+def plain_dynamic(engine: Any) -> None:
+    """Put plain torch operations, no host synchronisation, in place of the dynamic kernels."""
+    import torch
+    import torch.nn.functional as F
+
+    from hybrid import buffers as slot
+    from hybrid import reference
+    from hybrid.kernels import Kernels
+    from hybrid.network import Network
+
+    def heads(qkv: Any, weights: Any, place: Any, norms: Any, spec: Any) -> Any:
+        q, k, v = reference._split_heads(qkv, spec, *norms)
+        if weights.cos_PH is not None:
+            cos, sin = weights.cos_PH[place][:, None], weights.sin_PH[place][:, None]
+            q, k = reference._rotate(q, cos, sin), reference._rotate(k, cos, sin)
+        return (x.to(qkv.dtype).transpose(0, 1) for x in (q, k, v))
+
+    class Plain(Kernels):
+        def attend(self, b, k_HSD, v_HSD, weights, q_norm, k_norm, spec, context):  # type: ignore
+            place = b.control[slot.POSITION : slot.POSITION + 1].long()
+            q, k, v = heads(b.qkv_N[None], weights, place, (q_norm, k_norm), spec)
+            k_HSD.index_copy_(1, place, k)
+            v_HSD.index_copy_(1, place, v)
+            seen = torch.arange(context, device=place.device) <= place
+            out = F.scaled_dot_product_attention(
+                q[None], k_HSD[None, :, :context], v_HSD[None, :, :context],
+                attn_mask=seen[None, None, None], enable_gqa=spec.heads != spec.kv_heads,
+            )  # fmt: skip
+            b.attention_N.copy_(out.flatten())
+
+        def attend_rows(self, b, k_HSD, v_HSD, weights, q_norm, k_norm, spec, rows):  # type: ignore
+            place = torch.arange(rows, device=k_HSD.device)
+            q, k, v = heads(b.qkv_TN[:rows], weights, place, (q_norm, k_norm), spec)
+            k_HSD[:, :rows] = k
+            v_HSD[:, :rows] = v
+            grouped = spec.heads != spec.kv_heads
+            out = F.scaled_dot_product_attention(
+                q[None], k[None], v[None], is_causal=True, enable_gqa=grouped
+            )
+            return out[0].transpose(0, 1).reshape(rows, spec.attention_width)
+
+        def sample(self, b, advance):  # type: ignore
+            control = b.control
+            token = b.logits_V.argmax(keepdim=True).int()
+            step = control[slot.STEP : slot.STEP + 1]
+            place = (control[slot.RING_BASE : slot.RING_BASE + 1] + step) % slot.RING
+            b.ring.index_copy_(0, place.long(), token)
+            control[slot.TOKEN : slot.TOKEN + 1] = token
+            step += 1
+            if advance:
+                control[slot.POSITION : slot.POSITION + 1] += 1
+
+    engine.ops = Plain(engine.ops.pdl, False, engine.ops.lt)
+    engine._network = Network(engine.spec, engine.weights, engine.ops)
+
+
 def peer(system: str, model: str, sheet: Sheet) -> None:
     import torch
     import transformers
@@ -207,9 +310,11 @@ def peer(system: str, model: str, sheet: Sheet) -> None:
     def static(length: int, new: int, seed: int) -> list[float]:
         clock = Clock()
         # The first put is the prompt, before the forward pass.
+        # A cache of one size: generate's own would be as long as each request, and compiled anew.
+        cache.reset()
         hf.generate(
             ids(length, seed), max_new_tokens=new, min_new_tokens=new, do_sample=False,
-            cache_implementation="static", streamer=clock,
+            past_key_values=cache, streamer=clock,
         )  # fmt: skip
         return [(b - a) * 1e3 for a, b in zip(clock.times, clock.times[1:], strict=False)]
 
@@ -244,12 +349,12 @@ def peer(system: str, model: str, sheet: Sheet) -> None:
             samples = [one(length, 2, seed)[0] for seed in range(10)]
             sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
 
+    cache = transformers.StaticCache(config=hf.config, max_cache_len=768)
     if system == "transformers":
         measure(lambda *a: gaps(eager(*a)), 64, 3)
     elif system == "transformers-static":
         measure(static, 64, 3)
     else:
-        cache = transformers.StaticCache(config=hf.config, max_cache_len=512)
         measure(lambda *a: gaps(compiled(*a)), 128, 3)
 
 
@@ -293,6 +398,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=400, help="start nothing after this long")
     parser.add_argument("--name", default="hybrid", help="first part of the result file's name")
     parser.add_argument("--skip-peers", action="store_true")
+    parser.add_argument("--limit", type=float, default=100, help="seconds of one process")
     parser.add_argument("--commit", help="recorded where the checkout has no history")
     parser.add_argument("--child", nargs=2, metavar=("SYSTEM", "MODEL"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -316,13 +422,13 @@ def main() -> int:
     jobs += [("full", model) for model in arguments.models[1:]]
     if not arguments.skip_peers:
         jobs += [("transformers-static", first)]
-        jobs += [("transformers", model) for model in arguments.models[1:4]]
+        jobs += [(system, model) for model in arguments.models[1:4] for system in PEERS[::2]]
     for system, model in jobs:
         left = end - time.monotonic()
         if left < 15:
             print(f"# {system} {model}: not started, time is over")
             continue
-        child([system, model], min(left, 150), results)
+        child([system, model], min(left, arguments.limit), results)
     about["gpu_after"] = gpu_facts()
     print_table(results)
     device = about["gpu_before"].get("name", "cpu").replace(" ", "-").lower()

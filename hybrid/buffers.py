@@ -93,8 +93,16 @@ class Buffers:
             self.expert_out_PD = make(rows * k, spec.hidden)
             self.router_TE = make(rows, spec.experts + (1 if spec.shared_inner else 0))
 
-    def stage(self, ids: list[int], sampling: Sampling, base: int) -> int:
-        """Fill the pinned control block for a new request and return how many slots to copy."""
+    def upload(self, rows: int) -> None:
+        """Enqueue the copy of the staged control block, with `rows` token ids, to the device.
+
+        Capture-safe: in a prefill graph it is the first node, and reads what is staged by then.
+        """
+        count = IDS + rows
+        self.control[:count].copy_(self.staging[:count], non_blocking=True)
+
+    def stage(self, ids: list[int], sampling: Sampling, base: int) -> None:
+        """Fill the pinned control block for a new request."""
         array = self.staging_array
         n = len(ids)
         seed_low, seed_high = sampling.seed & 0xFFFFFFFF, (sampling.seed >> 32) & 0xFFFFFFFF
@@ -108,7 +116,6 @@ class Buffers:
         self.staging_floats[TEMPERATURE] = sampling.temperature
         self.staging_floats[TOP_P] = sampling.top_p
         array[IDS : IDS + n] = ids
-        return IDS + n
 
     def addresses(self) -> dict[str, int]:
         """Return the address of every tensor, for the audit of a graph."""

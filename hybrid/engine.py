@@ -199,6 +199,9 @@ class Engine:
         try:
             self._begin(checked, sampling or GREEDY)
             return self._receive(0)
+        except BaseException:
+            self._drain()
+            raise
         finally:
             self._busy = False
 
@@ -301,13 +304,10 @@ class Engine:
         b = self._b
         self._base = (self._base + self._step) % slot.RING
         self._step = 0
-        self._uploaded()
-        count = b.stage(ids, sampling, self._base)
+        # The request before has received its first token or was drained: its upload is over.
+        b.stage(ids, sampling, self._base)
         b.ring_array[self._base] = -1
         with torch.no_grad(), self._serving():
-            b.control[:count].copy_(b.staging[:count], non_blocking=True)
-            if self._cuda:
-                self._upload_event.record()
             try:
                 self._prefill_tier(n)
             except torch.OutOfMemoryError as error:
@@ -340,8 +340,9 @@ class Engine:
         rows = min(bucket(n), self.max_context)
         entry = self._dispatch(("prefill", rows))
         if entry is not None:
-            entry.graph.replay()
+            entry.graph.replay()  # uploads the request itself
         else:
+            self._b.upload(rows)
             self._network.prefill(self._b, self._cache, rows)
 
     def _dispatch(self, key: Key) -> Entry | None:
@@ -454,7 +455,6 @@ class Engine:
             # Serving comes first on the device; captures and their warm-ups take what is left.
             self._stream = torch.cuda.Stream(self.device, priority=-1)
             self._side_stream = torch.cuda.Stream(self.device, priority=0)
-            self._upload_event = torch.cuda.Event()
             self._ring_events = [torch.cuda.Event() for _ in range(64)]
             self._pool = torch.cuda.graph_pool_handle()
         else:
@@ -549,6 +549,7 @@ class Engine:
 
         def run(cut: Cut) -> None:
             if kind == "prefill":
+                self._b.upload(size)
                 network.prefill(self._b, self._cache, size, cut)
             else:
                 network.decode(self._b, self._cache, size, cut)
@@ -725,10 +726,6 @@ class Engine:
     def _drain(self) -> None:
         if self._cuda and self.options.mode != "eager":
             self._stream.synchronize()
-
-    def _uploaded(self) -> None:
-        if self._cuda:
-            self._upload_event.synchronize()
 
     def _ring_copy(self, place: int) -> None:
         if self._cuda and not self.options.mapped_ring:

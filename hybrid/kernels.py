@@ -271,7 +271,7 @@ class Kernels:
             LAYER=norm.bias_K is not None,
             BLOCK=triton.next_power_of_2(width),
             PDL=self.pdl,
-            num_warps=8 if width > 2048 else 4,
+            num_warps=4 if width <= 2048 else 8 if rows <= 128 else 16,
             **self._launch,
         )
 
