@@ -12,13 +12,14 @@ GRAPH  := gpt2-prefill-bs1-s512-graph
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo app browser test check format-check lint types imports wheel bench screenshots clean
+.PHONY: help setup fleet-setup test-fleet demo app browser test check format-check lint types imports wheel bench screenshots clean
 
 help:
 	@echo "make demo         load recorded H200 runs and print where their time went (no GPU, no torch)"
 	@echo "make app          the same runs in the web app"
 	@echo "make setup        install everything for development into .venv (CPU build of torch)"
 	@echo "make test         all tests"
+	@echo "make test-fleet   tests of the fleet: PostgreSQL, S3, Ray (an environment of its own, .venv-fleet)"
 	@echo "make check        format, lint, types, import contracts, wheel: with the tests, what CI runs"
 	@echo "make bench        benchmarks/ingest.py: trace reading against json.load and HTA"
 	@echo "make screenshots  pictures of the web app, into screenshots/"
@@ -54,6 +55,16 @@ help:
 	@touch .venv/.demo .venv/.app $@
 
 setup: .venv/.full
+
+# DuckDB of another version than .venv has, hence an environment of its own.
+.venv-fleet/.full: $(BUILD) constraints-fleet.txt
+	@echo "Installing the fleet's side into .venv-fleet (a minute or two) ..."
+	@$(PYTHON) -m venv .venv-fleet
+	@{ grep -v '^duckdb==' constraints.txt; cat constraints-fleet.txt; } >.venv-fleet/constraints.txt
+	@.venv-fleet/bin/python -m pip install -qq --disable-pip-version-check -c .venv-fleet/constraints.txt -e '.[fleet-dev]'
+	@touch $@
+
+fleet-setup: .venv-fleet/.full
 
 # ---- to look at ---------------------------------------------------------------------------------
 
@@ -97,6 +108,10 @@ browser: .venv/.full
 test: .venv/.full browser
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
+# Real PostgreSQL (Debian: apt-get install postgresql), S3 and Ray; none of them is touched otherwise.
+test-fleet: .venv-fleet/.full
+	HOSTBOUND_FLEET=1 .venv-fleet/bin/python -m pytest tests/fleet
+
 check: format-check lint types imports wheel
 
 format-check: .venv/.full
@@ -122,7 +137,7 @@ bench: .venv/.full
 	$(BIN)/python benchmarks/ingest.py
 
 clean:
-	rm -rf .venv build dist *.egg-info screenshots benchmarks/data
+	rm -rf .venv .venv-fleet build dist *.egg-info screenshots benchmarks/data
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f $(DB) $(DB).wal analyzer/_scan*.so
 	find schemas collector hybrid analyzer webapp tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
