@@ -71,10 +71,16 @@ class LiveServer:
         *options: str,
         clock_offset_s: float = 0.0,
         before: Callable[[], None] | None = None,
+        program: str | None = None,
     ) -> None:
-        """Start it and wait until it is ready; `before` runs in the new process first."""
+        """Start it and wait until it is ready; `before` runs in the new process first.
+
+        `program` is run instead of the command, with folder and port as its arguments.
+        """
         command = [sys.executable, "-c", _AT_ANOTHER_DATE, str(clock_offset_s), "serve"]
         command += ["--data", str(self.data), "--port", str(self.port), "--no-pages"]
+        if program is not None:
+            command = [sys.executable, "-c", program, str(self.data), str(self.port)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.options, *options],

@@ -27,7 +27,8 @@ _GATHER = 1 << 20
 router = APIRouter()
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": messages.Error} for code in (400, 401, 403, 404, 409, 413, 415, 422, 429, 507)
+    code: {"model": messages.Error}
+    for code in (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 507)
 }
 
 
@@ -143,7 +144,7 @@ def head(
     summary="Send the next bytes of an upload (tus)",
     status_code=204,
     response_class=Response,
-    responses=errors(400, 404, 409, 413, 415, 507),
+    responses=errors(400, 404, 408, 409, 413, 415, 507),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -244,8 +245,9 @@ async def _append(
                 await flush()
     except (ClientDisconnect, TimeoutError, asyncio.TimeoutError):
         await flush()  # what came is kept: the client goes on from there
+        # 408, not 400: a client that was only slow, or asleep, is to try again.
         raise HTTPException(
-            400, "the connection ended before the request did; go on from the offset."
+            408, "the rest of the request did not come; go on from the offset."
         ) from None
     await flush()
     return offset

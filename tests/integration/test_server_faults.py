@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import duckdb
 import pytest
@@ -222,6 +224,41 @@ def test_a_killed_worker_costs_a_conversion_an_attempt_and_nothing_else(
             os.kill(worker, signal.SIGKILL)
     finish_and_check(server, client, archives)
     assert '"worker ended"' in server.log.read_text()
+
+
+_IMPATIENT_SERVER = """
+import sys
+from pathlib import Path
+from analyzer.server.limits import Limits
+from analyzer.server.serve import Wanted, serve
+data, port = Path(sys.argv[1]), int(sys.argv[2])
+serve(Wanted(data, data, port=port, pages=False, limits=Limits(silence_seconds=0.3)))
+"""
+
+
+def test_a_client_that_falls_asleep_in_the_middle_goes_on_when_it_wakes_up(
+    server: LiveServer, samples_dir: Path, tmp_path: Path
+) -> None:
+    (archive,) = make_archives(samples_dir, tmp_path, 1)
+    server.start(program=_IMPATIENT_SERVER)
+    slept = 0
+
+    def read(offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        nonlocal slept
+        for piece in archive.read(offset, length):
+            yield piece[:1000]
+            if not slept:
+                slept += 1
+                time.sleep(1.0)
+            yield piece[1000:]
+
+    sleepy = SimpleNamespace(**{name: getattr(archive, name) for name in vars(archive)}, read=read)
+    uploader = Uploader(parse_endpoint(server.url, None), 60.0)
+    stored = uploader.send(cast("Archive", sleepy), archive.sha256(), {})
+
+    assert slept == 1
+    assert '"status":408' in server.log.read_text()
+    server.check_originals([stored.sha256])
 
 
 def test_a_disk_that_is_full_stops_uploads_and_loses_nothing(
