@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +23,7 @@ from collector.endpoint import parse_endpoint
 from collector.spool import Spool
 from collector.upload import Uploader
 from live_server import LiveServer, make_distinct_run
+from schemas.run_directory import file_sha256
 from tracebuilder import TraceBuilder
 
 pytest.importorskip("fastapi")
@@ -231,6 +235,32 @@ def test_what_is_recorded_while_the_server_is_down_is_sent_when_it_is_back(
     finally:
         live.stop()
     assert len(live.check_store()) == 1
+
+
+def test_a_client_that_is_killed_again_and_again_deletes_nothing_too_early(
+    server: LiveServer, spool: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dice = random.Random(5)
+    path = tmp_path / "large.json"
+    path.write_bytes(b"[" + os.urandom(100 << 20))
+    digest = open_archive(path).sha256()
+    blob = server.data / "teams" / "default" / "blobs" / digest
+    command = [sys.executable, "-m", "collector.cli", "upload", "--spool", str(spool.folder)]
+    first = [str(path), "--to", server.url, "--delete-after"]
+    killed = 0
+    for number in range(6):
+        with subprocess.Popen([*command, *(first if number == 0 else [])]) as client:
+            time.sleep(0.3 + dice.random() * 0.5)
+            killed += client.poll() is None
+            client.kill()
+        assert path.exists() or blob.exists()
+
+    assert upload(spool) == 0
+    capsys.readouterr()
+    assert killed >= 1
+    assert not path.exists()
+    assert file_sha256(blob) == digest
+    assert spool.entries() == ([], [])
 
 
 def test_only_a_token_that_may_upload_gets_a_run_in(
