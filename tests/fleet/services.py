@@ -152,13 +152,15 @@ class ObjectStore:
         arguments += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
         arguments += ["-s3", f"-s3.port={self.port}", f"-s3.config={config}", "-volume.max=20"]
         arguments += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=64"]
+        self.command = [str(weed), *arguments]
         self.log = (self.folder / "log").open("w")
-        self.process = subprocess.Popen(
-            [str(weed), *arguments], stdout=self.log, stderr=subprocess.STDOUT, cwd=self.folder
-        )
-        self._wait()
+        self.start()
 
-    def _wait(self) -> None:
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        self.process = subprocess.Popen(
+            self.command, stdout=self.log, stderr=subprocess.STDOUT, cwd=self.folder
+        )
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -172,6 +174,11 @@ class ObjectStore:
         self.close()
         raise RuntimeError(f"SeaweedFS did not start: {said}")
 
+    def kill(self) -> None:
+        """Stop it as a crash would: it takes half a minute to end by itself."""
+        self.process.kill()
+        self.process.wait()
+
     @property
     def endpoint(self) -> str:
         """host:port."""
@@ -183,12 +190,7 @@ class ObjectStore:
 
     def close(self) -> None:
         """Stop it and remove its folder."""
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.kill()
         self.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
