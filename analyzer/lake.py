@@ -79,6 +79,12 @@ class Lake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.data.startswith("s3://")
 
 
+def environment() -> dict[str, str]:
+    """Variables of this process that another one needs to open a lake: keys, not more."""
+    prefixes = ("AWS_", "PG", "HOME", EXTENSIONS_VARIABLE)
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+
+
 def is_lake(db: Path) -> bool:
     """Does the name of a store mean a lake?"""
     return db.suffix == SUFFIX

@@ -24,7 +24,7 @@ from typing import IO
 import msgspec
 import pyarrow as pa
 
-from analyzer import database, turns
+from analyzer import database, lake, turns
 from analyzer.errors import AnalyzerError
 from analyzer.sandbox import Cancelled
 from analyzer.server import sql_child
@@ -109,7 +109,10 @@ class Sql:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=Path(request.path).parent,
-            env={"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"},
+            env={
+                **(lake.environment() if lake.is_lake(Path(request.path)) else {}),
+                **{"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"},
+            },
             start_new_session=True,
         )
         assert child.stdin is not None
@@ -201,7 +204,10 @@ class _Snapshots:
 
     @contextmanager
     def of(self, team: str) -> Generator[Path, None, None]:
-        """A copy of the team's store as it is now."""
+        """A copy of the team's store as it is now; a lake itself, which no reader holds up."""
+        if lake.is_lake(self._layout.store(team)):
+            yield self._layout.store(team)
+            return
         with self._lock:
             making = self._making.setdefault(team, threading.Lock())
         with making:
