@@ -93,6 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     ingest.add_argument("--replace", action="store_true", help="load again what is stored already")
     ingest.add_argument(
+        "--keep-originals",
+        action="store_true",
+        help="copy the files beside the store, into FILE.blobs",
+    )
+    ingest.add_argument(
         "--jobs",
         type=_positive,
         default=None,
@@ -153,9 +158,9 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("run", metavar="RUN")
     export.add_argument(
         "--format",
-        choices=("parquet", "csv", "chrome"),
+        choices=("parquet", "csv", "chrome", "original"),
         default="parquet",
-        help="chrome: for ui.perfetto.dev",
+        help="chrome: for ui.perfetto.dev; original: what it was loaded from, if that was kept",
     )
     export.add_argument(
         "--out",
@@ -211,6 +216,7 @@ def ingest_command(args: argparse.Namespace) -> int:
             capture_trace=args.capture_trace,
             python_functions=args.python_functions,
             replace_runs=args.replace,
+            keep_originals=args.keep_originals,
             jobs=args.jobs,
             engine=engines.Ray(args.ray_address) if args.engine == "ray" else None,
             progress=progress,
@@ -234,9 +240,9 @@ def _through_server(
     """Load through the server that owns the store; None if there is none."""
     from analyzer.server import owner
 
-    # A capture of its own and other machines are what the API does not know: these write directly,
-    # in turns with the server.
-    if args.capture_trace or args.engine == "ray":
+    # A capture of its own, originals beside the store and other machines are what the API does not
+    # know: these write directly, in turns with the server.
+    if args.capture_trace or args.keep_originals or args.engine == "ray":
         return None
     found, remark = owner.find(args.db)
     if remark:

@@ -20,12 +20,12 @@ from typing import IO, Any, Literal
 
 import duckdb
 
-from analyzer import database
+from analyzer import database, originals
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import RUN_TABLES
 
-Format = Literal["parquet", "csv", "chrome"]
+Format = Literal["parquet", "csv", "chrome", "original"]
 
 _ROWS_AT_ONCE = 20_000
 _COMPRESSION = 6
@@ -61,7 +61,8 @@ def export(db: Path, run_id: str, form: Format, out: Path) -> list[Path]:
 
     Args:
         run_id: The whole id.
-        form: "parquet" or "csv": one file a table; "chrome": a gzipped JSON trace.
+        form: "parquet" or "csv": one file a table; "chrome": a gzipped JSON trace; "original": the
+            files that it was loaded from, if they were kept.
         out: A folder for tables, a file for a trace. It must not exist. A run of several traces
             (ranks, repetitions) gets a file for each: `x.json.gz`, `x-2.json.gz`, ...
 
@@ -76,6 +77,14 @@ def export(db: Path, run_id: str, form: Format, out: Path) -> list[Path]:
             raise AnalyzerError(f"there is no run {run_id!r} in {db}; `analyzer runs` lists them.")
         if form == "chrome":
             return _export_traces(connection, run_id, out)
+        if form == "original":
+            sql = "SELECT file, role, sha256 FROM files WHERE run_id = ? ORDER BY ALL"
+            files = _all(connection, sql, [run_id])
+            with _aside(out) as folder:
+                folder.mkdir()
+                written = originals.give_back(db, files, folder)
+                os.rename(folder, out)
+            return [out / file.name for file in written]
         return _export_tables(connection, run_id, form, out)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyzer import database, engines, lake, sources
+from analyzer import database, engines, lake, originals, sources
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.kineto import Finding
@@ -83,6 +83,7 @@ def ingest(
     capture_trace: Path | str | None = None,
     python_functions: bool = False,
     replace_runs: bool = False,
+    keep_originals: bool = False,
     jobs: int | None = None,
     engine: engines.Engine | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -95,6 +96,7 @@ def ingest(
         step_annotation: Shell patterns of the annotations that mark steps.
         capture_trace: A trace that holds the capture of the graphs replayed in this one.
         replace_runs: Load again what is stored already.
+        keep_originals: Copy the files that were read beside the store; see `originals.py`.
         jobs: Sources prepared at once; default: as many as cores, at most the number of sources.
         engine: Where they are prepared; default: `jobs` processes of this machine.
         progress: Called with (path, file bytes read, file bytes in all) if this process does it
@@ -120,15 +122,16 @@ def ingest(
     db = Path(db)
     results: dict[int, Ingested] = {}
     todo: list[tuple[int, _Work]] = []
+    works = [_Work(path, name, options, db, replace_runs, keep_originals) for path in found]
     if lake.is_lake(db):
         with database.open_for_writing(db):
             pass  # its tables are made or updated here, once; so is it said that it does not answer
-        todo = [(i, _Work(path, name, options, db, replace_runs)) for i, path in enumerate(found)]
+        todo = list(enumerate(works))
     else:
         if db.exists():
             database.update(db)
-        for i, path in enumerate(found):
-            work = _described(_Work(path, name, options, db, replace_runs))
+        for i, wanted in enumerate(works):
+            work = _described(wanted)
             if isinstance(work, Ingested):
                 results[i] = work
             else:
@@ -136,8 +139,8 @@ def ingest(
     workers = min(jobs or os.cpu_count() or 1, len(todo))
     if engine is None and workers > 1:
         engine = engines.Pool(workers)
-    works = [work for _, work in todo]
-    outcomes = engine.map(_done, works) if engine else _one_by_one(works, progress)
+    ready = [work for _, work in todo]
+    outcomes = engine.map(_done, ready) if engine else _one_by_one(ready, progress)
     for position, outcome in outcomes:
         i, work = todo[position]
         if isinstance(outcome, engines.Lost):
@@ -157,6 +160,7 @@ class _Work:
     options: Options
     db: Path
     replace_runs: bool
+    keep_originals: bool
     source: Source | None = None
 
 
@@ -167,6 +171,8 @@ def _described(work: _Work) -> _Work | Ingested:
     except HostboundError as error:
         return Ingested(str(work.path), "failed", error=str(error))
     stored = None if work.replace_runs else _stored(work.db, source)
+    if stored and stored.state != "failed" and work.keep_originals:
+        originals.keep(work.db, source)
     return stored or replace(work, source=source)
 
 
@@ -181,6 +187,8 @@ def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepare
         assert source is not None  # `_described` has found it
         name = source.name
         prepared = prepare(source, progress)
+        if work.keep_originals:
+            originals.keep(work.db, source)
         return _write(work.db, prepared) if lake.is_lake(work.db) else prepared
     except HostboundError as error:
         return Ingested(str(work.path), "failed", name=name, error=str(error))

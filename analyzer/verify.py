@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from analyzer import database
+from analyzer import database, originals
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from schemas.run_directory import file_sha256
@@ -72,35 +72,35 @@ def verify(db: Path, run_id: str | None = None) -> list[Problem]:
                     "store and load the runs again."
                 ) from error
             problems += [Problem(run, check, message) for run, message in rows]
-        problems += _changed_files(connection)
+        problems += _changed_files(connection, originals.folder(db))
     if run_id is not None:
         problems = [problem for problem in problems if problem.run_id == run_id]
     return _shortened(problems)
 
 
-def _changed_files(connection: Connection) -> list[Problem]:
+def _changed_files(connection: Connection, kept: Path) -> list[Problem]:
     rows: list[tuple[Any, ...]] = connection.execute(
         "SELECT runs.run_id, runs.source, runs.path, files.file, files.role, files.sha256 "
         "FROM runs JOIN files USING (run_id) ORDER BY ALL"
     ).fetchall()
     problems: list[Problem] = []
     for run_id, source, path, file, role, sha256 in rows:
-        here = _place(Path(path), source, file, role)
-        if here is None or not here.is_file():
-            continue
-        try:
-            actual = file_sha256(here)
-        except OSError:  # as good as missing
-            continue
-        if actual != sha256:
-            problems.append(
-                Problem(
-                    run_id,
-                    FILES_CHECK,
-                    f"{here} is not the file that was loaded: its SHA-256 is {actual[:12]}..., the "
-                    f"store says {str(sha256)[:12]}...",
+        for here in (_place(Path(path), source, file, role), kept / str(sha256)):
+            if here is None or not here.is_file():
+                continue
+            try:
+                actual = file_sha256(here)
+            except OSError:  # as good as missing
+                continue
+            if actual != sha256:
+                problems.append(
+                    Problem(
+                        run_id,
+                        FILES_CHECK,
+                        f"{here} is not the file that was loaded: its SHA-256 is {actual[:12]}..., "
+                        f"the store says {str(sha256)[:12]}...",
+                    )
                 )
-            )
     return problems
 
 
