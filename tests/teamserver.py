@@ -193,3 +193,19 @@ class TeamClient(httpx.Client):
 
     def run_ids(self) -> list[str]:
         return [run["run_id"] for run in self.get("/api/v1/runs").json()["runs"]]
+
+
+def trace_bytes(launches: int = 3, name: str = "gemm", seed: int = 0) -> bytes:
+    """A small sound trace as JSON: op, call and kernel for each launch. `seed` makes it another."""
+    events: list[str] = []
+    kernel = json.dumps(name)
+    for i in range(launches):
+        t = 10 + 40 * i + seed / 1000
+        events += (
+            f'{{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":{t:.3f},"dur":20}}',
+            f'{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,'
+            f'"ts":{t + 5:.3f},"dur":5,"args":{{"correlation":{i + 1}}}}}',
+            f'{{"ph":"X","cat":"kernel","name":{kernel},"pid":0,"tid":7,"ts":{t + 15:.3f},'
+            f'"dur":9,"args":{{"correlation":{i + 1},"device":0,"stream":7}}}}',
+        )
+    return ('{"schemaVersion":1,"traceEvents":[' + ",\n".join(events) + "]}").encode()

@@ -6,6 +6,7 @@ needed, logs one line, counts it. Plain ASGI, so that an upload streams through 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import secrets
@@ -39,6 +40,8 @@ _HEADERS = [
 # Of what is no request of the API, only these are worth a line.
 _TOLD = (401, 403, 413, 429)
 PAGE_UPLOAD_BYTES = 200 << 20
+_DRAINED_BYTES = 4 << 20
+_DRAINED_S = 2.0
 
 
 class _Refused(Exception):
@@ -92,6 +95,13 @@ class Front:
         known: dict[str, Any] = {"id": request_id}
         scope["hostbound"] = known
         status: int = 0
+        all_read = False
+
+        async def receiving() -> Message:
+            nonlocal all_read
+            message = await receive()
+            all_read = all_read or not message.get("more_body", False)
+            return message
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -99,20 +109,24 @@ class Front:
                 status = message["status"]
                 headers = list(message.get("headers", []))
                 headers += [(b"x-request-id", request_id.encode()), *_HEADERS]
+                if status == 413 and not all_read:
+                    await _drain(receiving)  # and whoever goes on sending is not listened to
+                    headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
 
         path: str = scope["path"]
         is_api = path.startswith(_API)
         try:
+            _check_headers(scope, self._service.limits.header_bytes)
             if is_api:
-                await self._to_api(scope, receive, sending)
+                await self._to_api(scope, receiving, sending)
             elif path in (login.LOGIN, login.LOGOUT):
-                body = await _whole_body(scope, receive, self._service.limits.body_bytes)
+                body = await _whole_body(scope, receiving, self._service.limits.body_bytes)
                 answer = await login.answer(self._service, Request(scope, body))
                 await answer(scope, body, sending)
             else:
-                await self._to_pages(scope, receive, sending)
+                await self._to_pages(scope, receiving, sending)
         except _Refused as refused:
             if status == 0:
                 await _answer(sending, refused.status, refused.detail)
@@ -185,8 +199,6 @@ class Front:
 @contextlib.asynccontextmanager
 async def _started(pages: Asgi, scope: Scope) -> AsyncGenerator[None, None]:
     """The web app's own lifespan, between start and end of ours."""
-    import asyncio
-
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     outbox: asyncio.Queue[Message] = asyncio.Queue()
     task = asyncio.ensure_future(
@@ -231,6 +243,25 @@ async def _whole_body(scope: Scope, receive: Receive, most: int) -> Receive:
         return {"type": "http.request", "body": bytes(body), "more_body": False}
 
     return again
+
+
+def _check_headers(scope: Scope, most: int) -> None:
+    given = sum(len(name) + len(value) for name, value in scope["headers"])
+    if given + len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > most:
+        raise _Refused(431, f"a request's headers may have {most} bytes here.")
+
+
+async def _drain(receive: Receive) -> None:
+    """Take a little more of a body that is too large: a client that stops soon reads its answer,
+    which it would not on a connection that is closed while it sends.
+    """
+    left = _DRAINED_BYTES
+    with contextlib.suppress(asyncio.TimeoutError, TimeoutError, _Refused):
+        while left > 0:
+            message = await asyncio.wait_for(receive(), _DRAINED_S)
+            left -= len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                return
 
 
 def _is_told(status: int) -> bool:
