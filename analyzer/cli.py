@@ -364,7 +364,7 @@ def show_command(args: argparse.Namespace) -> int:
     import json
 
     from analyzer import numbers, queries
-    from analyzer.report_text import console, heading, table
+    from analyzer.report_text import console, heading, printable, table
 
     with queries.connect(args.db) as connection:
         run_id = queries.find_run(connection, args.run)
@@ -427,13 +427,13 @@ def show_command(args: argparse.Namespace) -> int:
         passes: dict[str, str] = run["manifest"].get("passes") or {}
         notes: list[str] = run["manifest"].get("notes") or []
         for name, text in passes.items():
-            out.print(f"  {name}: {text}")
+            out.print(printable(f"  {name}: {text}"))
         for note in notes:
-            out.print(f"  {note}")
+            out.print(printable(f"  {note}"))
     if quality:
         heading(out, "What to know about this trace")
         for row in quality:
-            out.print(f"  {row['severity']}: {row['message']}")
+            out.print(printable(f"  {row['severity']}: {row['message']}"))
     return 0
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analyzer import numbers
-from analyzer.report_text import heading, table
+from analyzer.report_text import heading, printable, table
 
 _METRICS = (
     ("elapsed", "elapsed_ns"),
@@ -29,17 +29,18 @@ _METRICS = (
 def print_comparison(value: dict[str, Any], out: Console) -> None:
     """Print everything of `compare.compare`, the verdicts first."""
     for pair in value["pairs"]:
-        out.print(Text(pair["verdict"], style="bold"))
+        out.print(Text(printable(pair["verdict"]), style="bold"))
         for warning in pair["warnings"]:
             line = Text("  ")
             line.append("warning: ", style="yellow")
-            line.append(warning)
+            line.append(printable(warning))
             out.print(line)
     sides = value["runs"]
     heading(out, "Side by side, mean of a step (profiled)")
     letters = [chr(ord("A") + i) for i in range(len(sides))]
     for letter, side in zip(letters, sides, strict=True):
-        out.print(Text(f"  {letter}  {side['name']} ({side['mode']}, {side['steps']} steps)"))
+        described = f"{side['name']} ({side['mode']}, {side['steps']} steps)"
+        out.print(Text(printable(f"  {letter}  {described}")))
     rows = [("HDBI", *[numbers.index(s["hdbi"]) for s in sides], *["" for _ in sides[1:]])]
     for label, key in _METRICS:
         values = [side["per_step"][key] for side in sides]

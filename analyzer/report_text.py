@@ -41,8 +41,15 @@ def table(
         )
     result.expand = any(kind == "name" for _, kind in columns)
     for row in rows:
-        result.add_row("", *[Text(cell) for cell in row])
+        result.add_row("", *[Text(printable(cell)) for cell in row])
     return result
+
+
+def printable(text: str) -> str:
+    """A stranger's text: what would move the cursor of a terminal is shown as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def bar(part: float, whole: float) -> str:
@@ -75,7 +82,9 @@ def print_report(value: dict[str, Any], out: Console) -> None:
 
 
 def _head(run: dict[str, Any], out: Console) -> None:
-    out.print(Text(f"{run['name']}  ", style="bold") + Text(run["run_id"][:12], style="dim"))
+    out.print(
+        Text(printable(f"{run['name']}  "), style="bold") + Text(run["run_id"][:12], style="dim")
+    )
     facts = [
         run["model"],
         run["mode"],
@@ -86,7 +95,7 @@ def _head(run: dict[str, Any], out: Console) -> None:
         run["attention"],
         run["gpu"] or "GPU not named",
     ]
-    out.print(Text("  ".join(str(fact) for fact in facts if fact)))
+    out.print(Text(printable("  ".join(str(fact) for fact in facts if fact))))
 
 
 def _balance(value: dict[str, Any], out: Console) -> None:
@@ -434,7 +443,7 @@ def prediction_table(value: dict[str, Any], out: Console) -> None:
         )
     )
     for reason in reasons:
-        out.print(Text(f"  {reason}"))
+        out.print(Text(printable(f"  {reason}")))
 
 
 def _coverage(value: dict[str, Any], out: Console) -> None:
@@ -504,5 +513,5 @@ def _quality(quality: list[dict[str, Any]], out: Console) -> None:
         style = "yellow" if row["severity"] == "warning" else "dim"
         line = Text("  ")
         line.append(f"{row['severity']}: ", style=style)
-        line.append(row["message"])
+        line.append(printable(row["message"]))
         out.print(line)
