@@ -7,15 +7,19 @@ from pathlib import Path
 
 
 def copies(source: Path, folder: Path, count: int) -> list[Path]:
-    """Write `count` copies of a trace (.json.gz) to a new folder."""
-    folder.mkdir()
-    text = gzip.decompress(source.read_bytes())
+    """Write `count` copies of a trace (.json.gz, or .json) to a new folder, as .json.gz.
+
+    A copy is two gzip members, of which the large one is compressed once for all.
+    """
+    folder.mkdir(parents=True)
+    data = source.read_bytes()
+    text = gzip.decompress(data) if source.suffix == ".gz" else data
     at = text.index(b"{") + 1
+    rest = gzip.compress(text[at:], compresslevel=6, mtime=0)
     written: list[Path] = []
     for number in range(count):
         path = folder / f"copy{number:04}.json.gz"
-        path.write_bytes(
-            gzip.compress(text[:at] + b'"copy": %d,' % number + text[at:], compresslevel=1)
-        )
+        head = gzip.compress(text[:at] + b'"copy":%d,' % number, mtime=0)
+        path.write_bytes(head + rest)
         written.append(path)
     return written

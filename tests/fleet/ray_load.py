@@ -66,6 +66,10 @@ def main() -> None:
                 "states": [result.state for result in results],
                 "errors": [result.error for result in results if result.error],
                 "killed": len(killed),
+                "write_seconds": [result.write_seconds for result in results],
+                "work_seconds": [
+                    (result.read_seconds or 0) + (result.analyse_seconds or 0) for result in results
+                ],
             }
         )
     )
