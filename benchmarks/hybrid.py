@@ -389,7 +389,8 @@ def child(arguments: list[str], limit: float, results: list[Result]) -> None:
             results.append(result(metric, unit, parameters, samples))
     print(f"# {' '.join(arguments)}: {state}, {time.monotonic() - began:.0f} s", flush=True)
     if process.returncode:
-        print("\n".join(err.splitlines()[-6:]), flush=True)
+        told = [line for line in err.splitlines() if not line.startswith("frame #")]
+        print("\n".join(told[-12:]), flush=True)
 
 
 def main() -> int:
@@ -398,6 +399,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=400, help="start nothing after this long")
     parser.add_argument("--name", default="hybrid", help="first part of the result file's name")
     parser.add_argument("--skip-peers", action="store_true")
+    parser.add_argument("--jobs", nargs="+", metavar="SYSTEM:MODEL", help="only these, in order")
     parser.add_argument("--limit", type=float, default=100, help="seconds of one process")
     parser.add_argument("--commit", help="recorded where the checkout has no history")
     parser.add_argument("--child", nargs=2, metavar=("SYSTEM", "MODEL"), help=argparse.SUPPRESS)
@@ -423,6 +425,8 @@ def main() -> int:
     if not arguments.skip_peers:
         jobs += [("transformers-static", first)]
         jobs += [(system, model) for model in arguments.models[1:4] for system in PEERS[::2]]
+    if arguments.jobs:
+        jobs = [tuple(job.split(":", 1)) for job in arguments.jobs]
     for system, model in jobs:
         left = end - time.monotonic()
         if left < 15:

@@ -97,6 +97,7 @@ class Engine:
         self._limit = min(self.max_context, self.spec.max_positions)
         self._model = model
         self._busy = False
+        self._first_due = False
         self._cancel = threading.Event()
         self._position = 0
         self._step = 0
@@ -110,6 +111,7 @@ class Engine:
         self._generator: GraphGenerator | None = None
         self._past: Any = None
         self._jit_ms = 0.0
+        self._anchor: Graph | None = None
         self.timings: dict[str, float] = {}
         self._eager_arguments = frozenset(inspect.signature(model.forward).parameters)
         if options.mode == "eager":
@@ -203,7 +205,7 @@ class Engine:
             self._drain()
             raise
         finally:
-            self._busy = False
+            self._busy = self._first_due = False
 
     def decode(self) -> int:
         """Run one step after `prefill` and return its token, waited for.
@@ -282,11 +284,13 @@ class Engine:
                 while self._step < new and self._step - received <= now_ahead:
                     self._advance()
                 token = self._receive(received)
+                self._first_due = False
                 received += 1
                 yield token
                 if token in stop:
                     return
         finally:
+            self._first_due = False
             if self._step > received:
                 self._drain()
             self._busy = False
@@ -304,6 +308,7 @@ class Engine:
         b = self._b
         self._base = (self._base + self._step) % slot.RING
         self._step = 0
+        self._first_due = True
         # The request before has received its first token or was drained: its upload is over.
         b.stage(ids, sampling, self._base)
         b.ring_array[self._base] = -1
@@ -544,7 +549,7 @@ class Engine:
 
         # A piecewise graph keeps calls of its network, which must not sleep when they are replayed.
         gentle = scratch and self._cuda and self.options.mode == "full"
-        ops = _Yielding(self.ops) if gentle else self.ops
+        ops = _Yielding(self.ops, self._hold) if gentle else self.ops
         network = Network(self.spec, self.weights, ops)
 
         def run(cut: Cut) -> None:
@@ -566,7 +571,11 @@ class Engine:
             free_before, _ = torch.cuda.mem_get_info(self.device)
             began = time.perf_counter()
             graph: Graph = capture(
-                run, self.options.mode == "piecewise", self._pool, self._side_stream
+                run,
+                self.options.mode == "piecewise",
+                self._pool,
+                self._side_stream,
+                self._hold if scratch else _nothing,
             )
             taken = (time.perf_counter() - began) * 1e3
             free_after, _ = torch.cuda.mem_get_info(self.device)
@@ -600,7 +609,7 @@ class Engine:
         ops: Any = _WithoutSample(self._side_ops() if scratch else self.ops, _nothing)
         if scratch and self._busy:
             # One operation beside each step: a warm-up in one piece makes one token 0.6 ms late.
-            ops = _Yielding(ops, self._token_ms / 1e3)
+            ops = _Yielding(ops, self._hold, self._token_ms / 1e3)
         network = Network(self.spec, self.weights, ops)
         with torch.cuda.stream(self._side_stream):
             if kind == "prefill":
@@ -610,6 +619,18 @@ class Engine:
             done = torch.cuda.Event()
             done.record()
         done.synchronize()
+
+    @torch.no_grad()
+    def _prepare(self) -> None:
+        """Give the generator's thread scratch state and handles: allocating stops the device."""
+        if self._cuda:
+            torch.cuda.set_device(self.device)
+            self._warm_thread(("prefill", (self._ladder() or (16,))[0]), scratch=True)
+
+    def _hold(self) -> None:
+        """Wait while a request waits for its first token; a capture can wait, a user should not."""
+        while self._first_due:
+            time.sleep(1e-4)
 
     def _side_ops(self) -> Any:
         """The operations as warm-ups use them, beside the steps of a request."""
@@ -667,6 +688,7 @@ class Engine:
             self.options.graph_budget_bytes,
             self.options.max_graphs,
             pinned,
+            self._prepare,
         )
         self._generator.start()
 
@@ -709,6 +731,7 @@ class Engine:
         if self._generator is not None:
             self._generator.close()
             self._generator = None
+        self._anchor = None
         self._store.clear()
 
     def __enter__(self) -> Engine:
@@ -749,8 +772,8 @@ class _Yielding:
     wait out the switch interval (5 ms) several times a token. 20 us asked for are about 70 slept.
     """
 
-    def __init__(self, ops: Any, pause_s: float = 2e-5) -> None:
-        self._ops, self._pause_s = ops, pause_s
+    def __init__(self, ops: Any, hold: Any, pause_s: float = 2e-5) -> None:
+        self._ops, self._hold, self._pause_s = ops, hold, pause_s
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._ops, name)
@@ -758,6 +781,7 @@ class _Yielding:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = operation(*args, **kwargs)
             time.sleep(self._pause_s)
+            self._hold()
             return result
 
         return call

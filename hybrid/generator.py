@@ -34,15 +34,18 @@ class GraphGenerator:
         budget_bytes: int,
         max_graphs: int,
         pinned: Callable[[Key], bool],
+        prepare: Callable[[], None],
     ) -> None:
         """Take what it needs from the engine; `start` begins to work.
 
         Args:
+            prepare: What this thread needs once (scratch state, library handles), before requests.
             build: Warms up and captures one key; runs on this thread.
             drained: Returns when the work that is queued on the serving stream now is done.
             pinned: Keys that must not be evicted.
         """
         self._store, self._build, self._drained, self._pinned = store, build, drained, pinned
+        self._prepare, self._prepared = prepare, threading.Event()
         self._sightings, self._budget, self._max_graphs = sightings, budget_bytes, max_graphs
         self._misses: dict[Key, int] = {}
         self._failed: dict[Key, tuple[int, float, str]] = {}
@@ -57,8 +60,10 @@ class GraphGenerator:
         self.capture_ms: list[float] = []
 
     def start(self) -> None:
+        """Start the thread; return when it is prepared."""
         self._thread = threading.Thread(target=self._work, name="graph-generator", daemon=True)
         self._thread.start()
+        self._prepared.wait()
 
     def close(self) -> None:
         with self._wake:
@@ -103,6 +108,12 @@ class GraphGenerator:
         return best
 
     def _work(self) -> None:
+        try:
+            self._prepare()
+        except Exception as error:  # the first capture tries again, and is backed off if it fails
+            self._failed[("prepare", 0)] = (1, 0.0, f"{type(error).__name__}: {error}")
+        finally:
+            self._prepared.set()
         while True:
             with self._wake:
                 key = self._next()

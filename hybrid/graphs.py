@@ -61,29 +61,50 @@ def host_graph(run: Run) -> Graph:
     return Graph([lambda: run(inline)], [])
 
 
-def capture(run: Run, piecewise: bool, pool: Any, stream: torch.cuda.Stream) -> Graph:
+def _at_once() -> None:
+    """No reason to wait."""
+
+
+def capture(
+    run: Run,
+    piecewise: bool,
+    pool: Any,
+    stream: torch.cuda.Stream,
+    hold: Callable[[], None] = _at_once,
+) -> Graph:
     """Capture `run` on `stream` and return its graph, instantiated; nothing is executed.
 
     Raw begin and end calls, thread_local mode: torch.cuda.graph() would synchronise the device and
     empty the allocator's caches, and global mode would fail while another thread works.
 
+    Args:
+        hold: Called before the driver calls that take milliseconds and keep other threads from
+            launching; may wait for a better moment.
+
     Raises:
         RuntimeError: An operation is not capture-safe. The stream is out of capture again.
     """
-    recorder = _Recorder(pool)
-    with torch.cuda.stream(stream):
-        recorder.begin()
-        try:
-            run(recorder.cut if piecewise else inline)
-        finally:
-            recorder.end()
+    recorder = _Recorder(pool, hold)
+    # A collection would destroy graphs of engines long gone, which a capture does not survive.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.stream(stream):
+            recorder.begin()
+            try:
+                run(recorder.cut if piecewise else inline)
+            finally:
+                recorder.end()
+    finally:
+        if collecting:
+            gc.enable()
     return Graph(recorder.parts, [])
 
 
 class _Recorder:
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, hold: Callable[[], None]) -> None:
         self.parts: list[Any] = []
-        self._pool = pool
+        self._pool, self._hold = pool, hold
         self._current: torch.cuda.CUDAGraph | None = None
 
     def begin(self) -> None:
@@ -94,7 +115,9 @@ class _Recorder:
     def end(self) -> None:
         graph, self._current = self._current, None
         if graph is not None:
+            self._hold()
             graph.capture_end()
+            self._hold()
             # With keep_graph the first replay would instantiate, on the serving thread.
             graph.instantiate()
             self.parts.append(graph)

@@ -180,3 +180,53 @@ def test_a_second_engine_after_the_first_is_closed(llama):
             assert engine.wait_for_captures(20)
             assert engine.generate(PROMPT, 8) == first
         torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "olmoe"])
+@pytest.mark.parametrize("rows", [16, 64, 208, 1040])
+def test_prompt_attention_agrees_with_plain_torch(family, rows):
+    from hybrid import reference
+    from hybrid.buffers import Buffers
+    from hybrid.kv_cache import KVCache
+    from hybrid.weights import adopt
+
+    model = model_of(family)
+    with Engine.from_model(model, mode="jit", max_context=256) as engine:
+        spec, kernels = engine.spec, engine.ops
+    weights = adopt(model, spec, 1152)
+    layer = weights.layers[0]
+    found = []
+    torch.manual_seed(rows)
+    qkv = torch.randn(rows, spec.qkv_width, device="cuda", dtype=torch.bfloat16)
+    for ops in (kernels, reference):
+        b = Buffers(spec, 1152, torch.bfloat16, torch.device("cuda"), False)
+        cache = KVCache(spec, 1152, torch.bfloat16, torch.device("cuda"), layers=1)
+        b.qkv_TN[:rows] = qkv
+        k, v = cache.layer(0)
+        out = ops.attend_rows(b, k, v, weights, layer.q_norm, layer.k_norm, spec, rows)
+        found.append([x.float().clone() for x in (out, k, v)])
+    for ours, plain in zip(*found, strict=True):
+        assert (ours - plain).norm() <= 1e-2 * plain.norm()
+
+
+def test_every_ranked_product_agrees_with_float32():
+    from hybrid.cublaslt import CublasLt
+
+    lt = CublasLt(torch.device("cuda"))
+    for rows, outputs, width in [(16, 768, 256), (112, 4096, 4096), (208, 4096, 11008)]:
+        a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+        weight = torch.randn(outputs, width, device="cuda", dtype=torch.bfloat16)
+        wanted = a.float() @ weight.float().t()
+        assert lt.ranked(rows, outputs, width) > 0
+        for rank in range(lt.ranked(rows, outputs, width)):
+            out = torch.full((rows, outputs), float("nan"), device="cuda", dtype=torch.bfloat16)
+            lt.product(a, weight, out, rank)
+            assert (out.float() - wanted).norm() <= 1e-2 * wanted.norm()
+
+
+def test_graphs_can_be_captured_after_all_were_dropped(llama):
+    with Engine.from_model(llama, background=False, max_context=256) as engine:
+        first = engine.generate(PROMPT, 8)
+        engine._store.clear()
+        engine.capture_all(len(PROMPT), 8)
+        assert engine.generate(PROMPT, 8) == first

@@ -198,6 +198,45 @@ def test_a_failed_capture_is_noted_and_hurts_no_request(engine, monkeypatch):
     assert engine.generate(PROMPT * 4, 3) == tokens
 
 
+def test_a_generator_whose_preparation_fails_still_captures():
+    from hybrid.generator import GraphGenerator
+    from hybrid.graphs import Entry, GraphStore, host_graph
+
+    def fails():
+        raise RuntimeError("no room for the scratch state")
+
+    store = GraphStore()
+    generator = GraphGenerator(
+        store,
+        lambda key: Entry(key, host_graph(lambda cut: None), 0, 1.0),
+        lambda: None,
+        1,
+        1 << 20,
+        4,
+        lambda key: False,
+        fails,
+    )
+    generator.start()
+    assert "no room" in generator.failed()["prepare:0"]
+    generator.missed(("prefill", 16))
+    assert generator.wait_idle(10)
+    generator.close()
+    assert store.get(("prefill", 16)) is not None
+
+
+def test_a_capture_waits_while_a_request_waits_for_its_first_token(engine):
+    import threading
+
+    engine._first_due = True
+    held = threading.Thread(target=engine._hold)
+    held.start()
+    held.join(0.05)
+    assert held.is_alive()
+    engine._first_due = False
+    held.join(10)
+    assert not held.is_alive()
+
+
 def test_eviction_keeps_the_largest_graph_and_the_tokens(llama, monkeypatch):
     monkeypatch.setattr("hybrid.generator._MIN_AGE_S", 0.0)
     with (
