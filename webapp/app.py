@@ -10,7 +10,19 @@ PAGES = Path(__file__).parent / "pages"
 # A file of ours: a named icon as page_icon would be fetched from the network.
 ICON = Path(__file__).parent / "static" / "icon.svg"
 
+# Side by side only where there is room for it; Streamlit's own limit (640 px) squeezes charts.
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-top: 4.5rem; }
+[data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
+[data-testid="stColumn"] { min-width: min(100%, 7rem); }
+[data-testid="stColumn"]:has([data-testid="stVegaLiteChart"], textarea) {
+  min-width: min(100%, 27rem);
+}
+[data-testid="stColumn"]:has([data-testid="stExpander"]) { min-width: min(100%, 14rem); }
+</style>"""
+
 st.set_page_config(page_title="Hostbound", page_icon=str(ICON), layout="wide")
+st.html(STYLE)
 visitor.enter()
 st.navigation(
     [
@@ -38,6 +50,7 @@ st.navigation(
             if visitor.hosted()
             else []
         ),
-    ]
+    ],
+    position="top",
 ).run()
 visitor.leave()

@@ -17,6 +17,8 @@ Rows = Sequence[Mapping[str, Any]]
 Chart = Any
 
 LABEL = 150
+# As many entries of a legend beside each other as there is room for.
+WRAPPED = alt.ExprRef("max(2, floor(width / 125))")
 HOST_BOUND_BELOW = 0.4
 DEVICE_BOUND_FROM = 0.6
 LANE_COLOURS = {
@@ -85,7 +87,7 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
         .mark_tick(thickness=4, height=52, color=_ink(dark), opacity=1)
         .encode(x="hdbi:Q", y=alt.value(28), tooltip=tip)
     )
-    return alt.layer(band, names, needle).properties(height=58)
+    return alt.layer(band, names, needle).properties(height=120)
 
 
 def hdbi_strip(rows: Rows, dark: bool = False) -> Chart:
@@ -182,7 +184,7 @@ def decomposition(rows: Rows, dark: bool = False) -> Chart:
             color=alt.Color(
                 "component:N",
                 scale=_scale(theme.COMPONENTS),
-                legend=alt.Legend(title=None, orient="top"),
+                legend=alt.Legend(title=None, orient="top", columns=WRAPPED),
             ),
             order=alt.Order("place:Q"),
             tooltip=[
@@ -289,7 +291,7 @@ def steps(rows: Rows, dark: bool = False) -> Chart:
                 scale=_scale(
                     {a: c for a, c in theme.ACCOUNTS.items() if a in set(frame["account"])}
                 ),
-                legend=alt.Legend(title=None, orient="top", columns=5),
+                legend=alt.Legend(title=None, orient="top", columns=WRAPPED),
             ),
             order=alt.Order("place:Q"),
             tooltip=[
@@ -677,7 +679,7 @@ def timeline(
             color=alt.Color(
                 "colour:N",
                 scale=_scale(colours),
-                legend=alt.Legend(title=None, orient="top", columns=12, symbolType="square"),
+                legend=alt.Legend(title=None, orient="top", columns=WRAPPED, symbolType="square"),
             ),
             stroke=alt.condition(is_chosen, alt.value(_ink(dark)), alt.value(None)),
             strokeWidth=alt.condition(is_chosen, alt.value(2.5), alt.value(0)),
@@ -733,7 +735,7 @@ def sweep_lines(
         ),
     )
     lines = base.mark_line(strokeWidth=2)
-    points = base.mark_point(filled=True, size=80).encode(
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
         shape=alt.Shape("series:N", sort=series),
         tooltip=[
             alt.Tooltip("run:N"),
@@ -777,7 +779,8 @@ def heat_map(rows: Rows, title: str, x_title: str, y_title: str, dark: bool = Fa
 
     base = alt.Chart(frame).encode(
         x=alt.X("x:O", title=x_title, sort=order("x"), axis=alt.Axis(labelAngle=0, labelLimit=200)),
-        y=alt.Y("y:O", title=y_title, sort=order("y"), axis=alt.Axis(labelLimit=200)),
+        # A title on its side needs more height than a row has; the page names the rows.
+        y=alt.Y("y:O", title=None, sort=order("y"), axis=alt.Axis(labelLimit=200)),
         tooltip=[
             alt.Tooltip("x:O", title=x_title),
             alt.Tooltip("y:O", title=y_title),
@@ -816,8 +819,8 @@ def free(rows: pl.DataFrame, x: str, y: str) -> Chart:
         alt.Chart(frame.head(40))
         .mark_bar(color=theme.RUNS[0])
         .encode(
-            y=alt.Y("x:N", title=x, sort=None, axis=_wide_axis(320)),
-            x=alt.X("y:Q", title=y),
+            y=alt.Y("x:N", title=None, sort=None, axis=_wide_axis(320)),
+            x=alt.X("y:Q", title=f"{y} by {x}"),
             tooltip=tips,
         )
         .properties(height={"step": 22})

@@ -20,6 +20,7 @@ __all__ = [
     "exact",
     "index",
     "plain",
+    "prose",
     "share",
     "short",
     "signed",
@@ -27,6 +28,7 @@ __all__ = [
     "unit",
 ]
 
+_CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$^=&])")
 
 
@@ -59,6 +61,14 @@ def plain(text: str | None) -> str:
     if text is None:
         return UNKNOWN
     return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def prose(text: str) -> str:
+    """A message of ours within Markdown: `code` is code, whatever else it quotes is text."""
+    parts = _CODE.split(" ".join(text.split()))
+    return "".join(
+        f"`{part}`" if i % 2 else _MARKUP.sub(r"\\\1", part) for i, part in enumerate(parts)
+    )
 
 
 def short(text: str | None, length: int = 60) -> str:

@@ -21,13 +21,13 @@ FIRST_STEP = "make a recording with `collector record`, or take any PyTorch prof
 @contextmanager
 def page(title: str, question: str) -> Iterator[None]:
     """Heading and question; an error that a person can mend ends the page in one line."""
-    st.title(title)
+    st.title(title, anchor=False)
     st.caption(question)
     try:
         with data.one_connection():
             yield
     except HostboundError as error:
-        st.error(format.plain(str(error)), icon=":material/error:")
+        st.error(format.prose(str(error)), icon=":material/error:")
 
 
 def no_runs() -> None:
@@ -100,10 +100,10 @@ def chart(drawing: Any, name: str, description: str, rows: pl.DataFrame, **optio
 
 
 def downloads(name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None = None) -> None:
-    """What is shown, to take away."""
+    """What is shown, to take away. A button is called like its file: each has its own name."""
     place = st.container(horizontal=True, horizontal_alignment="right", gap="small")
     place.download_button(
-        "CSV",
+        f"{name}.csv",
         lambda: csv(rows),
         f"{name}.csv",
         "text/csv",
@@ -111,14 +111,14 @@ def downloads(name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None =
         icon=":material/download:",
         type="tertiary",
         on_click="ignore",
-        help=f"The numbers behind this, exact ({name}.csv)",
+        help="The numbers behind this, exact",
     )
     if drawing is None:
         return
     dark = is_dark()
     for kind, mime in (("png", "image/png"), ("svg", "image/svg+xml")):
         place.download_button(
-            kind.upper(),
+            f"{name}.{kind}",
             partial(picture, drawing, kind, dark),
             f"{name}.{kind}",
             mime,
@@ -126,7 +126,7 @@ def downloads(name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None =
             icon=":material/image:",
             type="tertiary",
             on_click="ignore",
-            help=f"This chart as a picture ({name}.{kind})",
+            help="This chart as a picture",
         )
 
 
@@ -195,6 +195,10 @@ WORDS = {
     "launch": "launch p50, clean",
     "host": "host cost",
     "gpu": "GPU",
+    "before": "A",
+    "after": "B",
+    "before_launches": "launches A",
+    "after_launches": "launches B",
     "p50": "p50",
     "clean_name": "kernel",
 }

@@ -96,8 +96,7 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     other.page.get_by_role("heading", name=f"{GRAPH} against {EAGER}").wait_for()
     assert other.page.url == page.url
     with other.page.expect_download() as picture:
-        waterfall = other.page.get_by_test_id("stDownloadButton").filter(has_text="PNG")
-        waterfall.first.get_by_role("button").click()
+        other.page.get_by_role("button", name="waterfall-1.png").click()
     picture.value.save_as(tmp_path / "waterfall.png")
     assert (tmp_path / "waterfall.png").read_bytes().startswith(b"\x89PNG")
 
@@ -110,7 +109,7 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     page.get_by_text("1 row, at most").wait_for()
     seen.settle()
     with page.expect_download() as answer:
-        page.get_by_test_id("stDownloadButton").filter(has_text="CSV").get_by_role("button").click()
+        page.get_by_role("button", name="answer.csv").click()
     answer.value.save_as(tmp_path / "answer.csv")
     assert (tmp_path / "answer.csv").read_text() == "runs\n5\n"
 
@@ -144,8 +143,7 @@ def test_controls_and_charts_have_names_for_a_screen_reader(visit, name):
     assert nameless == []
     drawings = seen.page.locator("[data-testid='stVegaLiteChart']")
     for i in range(drawings.count()):
-        html = drawings.nth(i).evaluate("e => e.parentElement.outerHTML.slice(0, 3000)")
-        assert "aria-label=" in html
+        assert len(drawings.nth(i).get_attribute("aria-label") or "") > 10
 
 
 CONTRAST = """() => {

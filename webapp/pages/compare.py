@@ -52,6 +52,7 @@ def change_table(
         f"Which {what}", states, placeholder="all changes", key=f"states {name}"
     )
     shown = rows.filter(pl.col("status").is_in(wanted)) if wanted else rows
+    st.caption("A is the base, B the other run; counts and times are those of a step.")
     frame.table(
         frame.ns_columns(shown.select(*(key for key in keys if key in rows.columns)).head(1_000)),
         f"Changes of {what}, largest first, per step",
@@ -106,7 +107,7 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
     )
     st.markdown(format.plain(found["verdict"]))
     for line in found["warnings"]:
-        st.warning(format.plain(line), icon=":material/warning:")
+        st.warning(format.prose(line), icon=":material/warning:")
     frame.chart(
         charts.waterfall(found["waterfall"], f"A: {found['base']}", f"B: {found['other']}", dark),
         f"waterfall-{number}",
@@ -116,8 +117,8 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
     with st.expander("Kernels that came, went or changed", expanded=True):
         change_table(
             found["kernels"],
-            ("clean_name", "op", "family", "status", "before", "after",
-                "before_ns", "after_ns", "change_ns", "fused"),
+            ("clean_name", "op", "status", "change_ns", "before", "after", "before_ns",
+                "after_ns", "fused", "family"),
             f"kernel-changes-{number}",
             "kernels",
         )  # fmt: skip
@@ -127,11 +128,11 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
             (
                 "op",
                 "status",
+                "change_ns",
                 "before_launches",
                 "after_launches",
                 "before_ns",
                 "after_ns",
-                "change_ns",
                 "fused",
             ),
             f"op-changes-{number}",

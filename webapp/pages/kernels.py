@@ -49,7 +49,7 @@ def kernel_table(run_id: str, search: str, family: str) -> None:
         on_select="rerun",
         selection_mode="single-row",
         key=f"kernel table {run_id}",
-        column_config={"kernel": st.column_config.TextColumn("kernel", width="large", pinned=True)},
+        column_config={"kernel": st.column_config.TextColumn("kernel", width=300, pinned=True)},
     )  # fmt: skip
     rows = chosen["selection"]["rows"]
     if rows and rows[0] < len(top):

@@ -90,7 +90,7 @@ def figures(part: dict[str, Any], totals: dict[str, Any]) -> None:
             f"{format.exact(totals['launch_floor_ns'])}, from: {totals['floor_source']}",
         ),
     ):
-        row.metric(label, text, help=help, border=True)
+        row.metric(label, text, help=help, border=True, width=172)
 
 
 def _exact(part: dict[str, Any], key: str) -> str:
@@ -100,7 +100,7 @@ def _exact(part: dict[str, Any], key: str) -> str:
 def warnings(report: dict[str, Any]) -> None:
     """What the reader should know before trusting a number."""
     for row in report["quality"]:
-        text = format.plain(row["message"])
+        text = format.prose(row["message"])
         if row["severity"] == "warning":
             st.warning(text, icon=":material/warning:")
         else:

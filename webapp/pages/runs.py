@@ -68,10 +68,10 @@ def filtered(runs: pl.DataFrame) -> pl.DataFrame:
         keep = [bool(set(chosen) & set(names_of(text))) for text in runs["phases"]]
         runs = runs.filter(pl.Series(keep, dtype=pl.Boolean))
     for name, title, place, keeps in (
-        ("since", "Recorded since (YYYY-MM-DD)", middle, "from"),
-        ("until", "Recorded until (YYYY-MM-DD)", right, "to"),
+        ("since", "Recorded since", middle, "from"),
+        ("until", "Recorded until", right, "to"),
     ):
-        text = address.text(title, name, place=place)
+        text = address.text(title, name, place=place, placeholder="YYYY-MM-DD")
         if not text:
             continue
         try:
@@ -183,7 +183,7 @@ def main() -> None:
                 min_value=0,
                 max_value=1,
             ),
-            "run": st.column_config.TextColumn("run", width="large", pinned=True),
+            "run": st.column_config.TextColumn("run", width=260, pinned=True),
         },
     )
     ids = runs["run_id"].to_list()

@@ -130,7 +130,10 @@ def main() -> None:
             cells[point["x"], point["y"]].append(point["value"])
     if cells:
         st.subheader("Heat map", anchor=False)
-        st.caption("Each cell is the mean of its runs.")
+        st.caption(
+            f"Each cell is the mean of its runs: {AXES[along]} from left to right, {AXES[across]} "
+            "downwards."
+        )
         grid = [
             {
                 "x": x,

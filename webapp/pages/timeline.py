@@ -13,6 +13,7 @@ from webapp import address, charts, data, format, frame
 COLUMNS = 700
 PROFILE_COLUMNS = 350
 NARROWEST_NS = 200
+MOST_LISTED = 200
 
 
 def whole_number(name: str) -> int | None:
@@ -206,8 +207,32 @@ def main() -> None:
             key=f"timeline {run_id} {trace} {low} {high}",
         )
         respond(state, start_ns, end_ns, scale, event)
+        event = choose_event(slices)
     if event:
         details(run_id, event, start_ns)
+
+
+def choose_event(slices: pl.DataFrame) -> str:
+    """The event of the address, or another of the window's longest: what a click does, by keys."""
+    longest = slices.filter(pl.col("events") == 1).sort("busy_ns", descending=True)
+    names = {
+        f"{kind}:{number}": f"{charts.LANE_KINDS[kind]} {lane}: {format.short(name, 60)} · "
+        f"{format.duration(busy)}"
+        for kind, lane, number, name, busy in longest.select(
+            "lane_kind", "lane", "id", "name", "busy_ns"
+        )
+        .head(MOST_LISTED)
+        .iter_rows()
+    }
+    chosen = address.get("event")
+    options = ["", *([chosen] if chosen and chosen not in names else []), *names]
+    return address.select(
+        "Event",
+        options,
+        "event",
+        default="",
+        show=lambda key: names.get(key, key) or "choose one of the longest here, or click one",
+    )
 
 
 def respond(state: Any, start_ns: int, end_ns: int, scale: float, event: str) -> None:

@@ -34,6 +34,20 @@ def test_short_cuts_in_the_middle():
     assert format.short("a" * 50 + "b" * 50, 11) == "a" * 6 + "…" + "b" * 4
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("run `collector floor` on it", "run `collector floor` on it"),
+        ("`a` is no *file*", "`a` is no \\*file\\*"),
+        ("a ` alone", "a \\` alone"),
+        ("`` `x`", "\\`\\` `x`"),
+        ("[x](http://example.invalid)", "\\[x\\]\\(http\\://example\\.invalid\\)"),
+    ],
+)
+def test_code_in_a_message_is_code_and_the_rest_is_text(message, shown):
+    assert format.prose(message) == shown
+
+
 def test_csv_holds_lists_as_text_and_exact_numbers():
     rows = pl.DataFrame({"ns": [9_007_199_254_740_993], "many": [[1, 2]]})
     assert frame.csv(rows).decode() == 'ns,many\n9007199254740993,"[1, 2]"\n'

@@ -102,6 +102,15 @@ def test_an_event_of_the_address_is_told_with_its_launch_and_op(samples_store, s
     assert facts["op"] == "aten::gather"
 
 
+def test_an_event_can_be_chosen_without_a_mouse(samples_store, show):
+    app = show(samples_store, "timeline", run=EAGER)
+    choice = next(w for w in app.selectbox if w.label == "Event")
+    longest = next(i for i, said in enumerate(choice.options) if said.startswith("stream 0/7: "))
+    choice.select_index(longest).run()
+    assert "stream:" in "".join(app.query_params["event"])
+    assert "Kernel2" in app.code[0].value
+
+
 @pytest.mark.parametrize("event", ["call:3", "op:3", "stream:999999", "nonsense", "op:"])
 def test_any_event_in_the_address_is_told_or_refused_in_one_line(samples_store, show, event):
     show(samples_store, "timeline", run=EAGER, event=event)
@@ -192,14 +201,20 @@ SHOWN = {
 }
 
 
+def kinds_offered(app) -> list[str]:
+    """The kinds of files that the page offers, each file under a name of its own."""
+    names = [button.proto.label for button in app.get("download_button")]
+    assert len(set(names)) == len(names)
+    return [name.rpartition(".")[2] for name in names]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_chart_and_table_can_be_taken_away(samples_store, show, page):
     app = show(samples_store, page, **SHOWN[page])
-    offered = [button.proto.label for button in app.get("download_button")]
-    drawn = charts(app)
+    offered, drawn = kinds_offered(app), charts(app)
     assert drawn + len(app.dataframe) > 0
-    assert offered.count("CSV") == drawn + len(app.dataframe)
-    assert offered.count("PNG") == offered.count("SVG") == drawn
+    assert offered.count("csv") == drawn + len(app.dataframe)
+    assert offered.count("png") == offered.count("svg") == drawn
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -227,8 +242,7 @@ def test_latency_that_was_measured_is_drawn_and_can_be_taken_away(samples_store,
         )
     app = show(store, "compare", runs=f"{EAGER},{GRAPH}")
     assert charts(app) == 2 + 3  # TTFT, TPOT, ITL
-    offered = [button.proto.label for button in app.get("download_button")]
-    assert offered.count("CSV") == charts(app) + len(app.dataframe)
+    assert kinds_offered(app).count("csv") == charts(app) + len(app.dataframe)
     said = next(t.value for t in app.dataframe if "quantity" in t.value.columns)
     assert {"p50 (ms)", "p99 (ms)"} <= set(said.columns)
     assert show(store, "sweep", quantity="tpot_ns").get("download_button")
