@@ -111,6 +111,7 @@ class Engine:
         self._generator: GraphGenerator | None = None
         self._past: Any = None
         self._jit_ms = 0.0
+        self._jit_rows: set[int] = set()
         self._anchor: Graph | None = None
         self.timings: dict[str, float] = {}
         self._eager_arguments = frozenset(inspect.signature(model.forward).parameters)
@@ -349,6 +350,7 @@ class Engine:
         else:
             self._b.upload(rows)
             self._network.prefill(self._b, self._cache, rows)
+            self._jit_rows.add(rows)
 
     def _dispatch(self, key: Key) -> Entry | None:
         """Return the graph to replay for `key`, or None for the jit tier."""
@@ -379,9 +381,12 @@ class Engine:
         return entry
 
     def _jit_estimate(self, rows: int) -> float:
-        """Launch-bound time of the jit tier, or the time of the next graph below if larger."""
+        """Launch-bound time of the jit tier, or the time of the next graph below if larger.
+
+        Twice that for a length that the tier has not run: libraries load kernels on first use.
+        """
         below = [e.replay_ms or 0.0 for e in self._store.of("prefill") if e.key[1] <= rows]
-        return max([self._jit_ms, *below])
+        return max([self._jit_ms, *below]) * (1 if rows in self._jit_rows else 2)
 
     def _context(self, length: int) -> int:
         size = _FIRST_CONTEXT

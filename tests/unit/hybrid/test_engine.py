@@ -237,6 +237,22 @@ def test_a_capture_waits_while_a_request_waits_for_its_first_token(engine):
     assert not held.is_alive()
 
 
+def test_a_length_new_to_the_jit_tier_takes_a_larger_graph_that_costs_less_than_twice(llama):
+    with Engine.from_model(
+        llama, prefill_lengths=(64,), contexts=(64,), max_context=128, background=False
+    ) as engine:
+        engine._jit_ms = 10.0
+        (graph,) = engine._store.of("prefill")
+        graph.replay_ms = 15.0
+        engine.prefill([1, 2, 3])
+        assert engine.stats()["tiers"] == {"prefill:larger": 1}
+        graph.replay_ms = 25.0
+        engine.prefill([1, 2, 3])
+        graph.replay_ms = 15.0
+        engine.prefill([1, 2, 3])  # the tier has run this length now
+        assert engine.stats()["tiers"] == {"prefill:larger": 1, "prefill:jit": 2}
+
+
 def test_eviction_keeps_the_largest_graph_and_the_tokens(llama, monkeypatch):
     monkeypatch.setattr("hybrid.generator._MIN_AGE_S", 0.0)
     with (
