@@ -324,7 +324,12 @@ def families(rows: Rows, dark: bool = False) -> Chart:
     )
     base = alt.Chart(frame).encode(
         y=alt.Y("family:N", title=None, sort=None, axis=_wide_axis()),
-        x=alt.X("value:Q", title=f"device time ({name})"),
+        # Room for the text beside the longest bar.
+        x=alt.X(
+            "value:Q",
+            title=f"device time ({name})",
+            scale=alt.Scale(domain=[0, 1.15 * max(frame["value"].to_list(), default=1.0)]),
+        ),
         tooltip=[
             alt.Tooltip("family:N"),
             alt.Tooltip("shown:N", title="device time"),
@@ -449,6 +454,7 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
         [{**bar, "from": bar["from"] / scale, "to": bar["to"] / scale} for bar in bars],
         infer_schema_length=None,
     ).with_columns((pl.max_horizontal("from", "to")).alias("top"))
+    ends: list[float] = [bar[key] / scale for bar in bars for key in ("from", "to")]
     y = alt.Y("bar:N", title=None, sort=[bar["bar"] for bar in bars], axis=_wide_axis())
     tips = [
         alt.Tooltip("bar:N", title="account"),
@@ -460,7 +466,11 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
         .mark_bar()
         .encode(
             y=y,
-            x=alt.X("from:Q", title=f"mean step, profiled ({name})"),
+            x=alt.X(
+                "from:Q",
+                title=f"mean step, profiled ({name})",
+                scale=alt.Scale(domain=[min([0.0, *ends]), 1.1 * max(ends)]),
+            ),
             x2="to:Q",
             color=alt.Color("account:N", scale=_scale(theme.WATERFALL), legend=None),
             tooltip=tips,
@@ -468,6 +478,7 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
     )
     text = (
         alt.Chart(frame)
+        # Room for this text beside the longest bar is in the scale above.
         .mark_text(align="left", dx=5, color=_ink(dark))
         .encode(y=y, x="top:Q", text="shown:N", tooltip=tips)
     )

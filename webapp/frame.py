@@ -88,24 +88,40 @@ def is_dark() -> bool:
     return st.context.theme.type == "dark"
 
 
-def chart(drawing: Any, name: str, description: str, rows: pl.DataFrame, **options: Any) -> Any:
-    """Show a chart with its description for screen readers, and offer it as PNG, SVG and CSV."""
+def chart(
+    drawing: Any,
+    name: str,
+    description: str,
+    rows: pl.DataFrame,
+    *,
+    of: str = "",
+    **options: Any,
+) -> Any:
+    """Show a chart with its description for screen readers, and offer it as PNG, SVG and CSV.
+
+    Args:
+        name: Of the files.
+        of: The run that it shows, which the files' names then say too.
+    """
     # The library's own grey is too pale to read on white.
     ink = (theme.DARK if is_dark() else theme.LIGHT)["grayTextColor"]
     coloured = drawing.configure_axis(labelColor=ink, titleColor=ink)
     coloured = coloured.configure_legend(labelColor=ink, titleColor=ink)
     result = st.altair_chart(coloured, alt=description, width="stretch", **options)
-    downloads(name, rows, drawing)
+    downloads(name, rows, drawing, of)
     return result
 
 
-def downloads(name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None = None) -> None:
+def downloads(
+    name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None = None, of: str = ""
+) -> None:
     """What is shown, to take away. A button is called like its file: each has its own name."""
+    file = f"{name}-{of[:8]}" if of else name
     place = st.container(horizontal=True, horizontal_alignment="right", gap="small")
     place.download_button(
         f"{name}.csv",
         lambda: csv(rows),
-        f"{name}.csv",
+        f"{file}.csv",
         "text/csv",
         key=f"csv {name}",
         icon=":material/download:",
@@ -120,7 +136,7 @@ def downloads(name: str, rows: pl.DataFrame, drawing: alt.TopLevelMixin | None =
         place.download_button(
             f"{name}.{kind}",
             partial(picture, drawing, kind, dark),
-            f"{name}.{kind}",
+            f"{file}.{kind}",
             mime,
             key=f"{kind} {name}",
             icon=":material/image:",

@@ -182,11 +182,12 @@ def main() -> None:
     if part["hdbi"] is not None:
         frame.chart(
             charts.hdbi_scale(part["hdbi"], report["verdict"]["reading"], dark),
-            f"hdbi-{run_id[:8]}",
+            "hdbi",
             f"HDBI {part['hdbi']:.3f} on a scale from 0, host-bound, to 1, device-bound",
             pl.DataFrame(
                 [{key: part[key] for key in ("hdbi", "device_active_ns", "orchestration_ns")}]
             ),
+            of=run_id,
         )
     figures(part, totals)
     if totals["kernels"]:
@@ -208,9 +209,10 @@ def main() -> None:
         if any(row["device_active_ns"] or row["ft_ns"] for row in rows):
             frame.chart(
                 charts.decomposition(rows, dark),
-                f"decomposition-{run_id[:8]}",
+                "decomposition",
                 "Stacked bars of dFT, dCT and dKT on the host, and of device active time, by phase",
                 pl.DataFrame(rows, infer_schema_length=None),
+                of=run_id,
             )
         else:
             st.info("There is nothing to decompose: the run has no launch with a kernel.")
@@ -222,9 +224,10 @@ def main() -> None:
         if any(entry["ns"] for entry in part["ledger"].values()):
             frame.chart(
                 charts.ledger(part["ledger"], dark),
-                f"ledger-{run_id[:8]}",
+                "ledger",
                 "Bars of each account's time on the launching thread, exposed and hidden",
                 pl.DataFrame([{"account": a, **e} for a, e in part["ledger"].items()]),
+                of=run_id,
             )
         else:
             st.info("No thread launches anything in this run, so there is no ledger.")
@@ -243,7 +246,7 @@ def steps(report: dict[str, Any], phase: str, dark: bool) -> None:
     st.caption("Profiled times, not latencies.")
     frame.chart(
         charts.steps(rows[:500], dark),
-        f"steps-{report['run']['run_id'][:8]}",
+        "steps",
         f"Host time of {len(rows)} steps by account",
         pl.DataFrame(
             [
@@ -253,6 +256,7 @@ def steps(report: dict[str, Any], phase: str, dark: bool) -> None:
             ],
             infer_schema_length=None,
         ),
+        of=report["run"]["run_id"],
     )
     exact = pl.DataFrame(
         [{k: v for k, v in row.items() if k != "ledger"} for row in rows], infer_schema_length=None

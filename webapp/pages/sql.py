@@ -13,7 +13,11 @@ MOST_ROWS = 10_000
 LIMITS_S = [5, 10, 30, 60]
 LOOK_S = 0.2
 EXAMPLES = {
-    "HDBI of every run": "SELECT name, mode, batch_size, hdbi\nFROM run_totals\nORDER BY hdbi",
+    "HDBI of every run's steps": (
+        "SELECT run_name, sum(launches) AS launches,\n  sum(device_active_ns) / "
+        "(sum(device_active_ns) + sum(orchestration_ns)) AS hdbi\nFROM step_totals\n"
+        "GROUP BY run_name\nORDER BY hdbi"
+    ),
     "Longest kernels of all runs": (
         "SELECT clean_name, family, sum(kernels) AS kernels, sum(device_ns) / 1e6 AS device_ms\n"
         "FROM kernel_summary\nGROUP BY ALL\nORDER BY device_ms DESC\nLIMIT 20"

@@ -200,9 +200,10 @@ def main() -> None:
         )
         state = frame.chart(
             chart,
-            f"timeline-{run_id[:8]}",
+            "timeline",
             "Timeline of host accounts, ops, calls, device idle time by account, and streams",
             slices,
+            of=run_id,
             on_select="rerun",
             key=f"timeline {run_id} {trace} {low} {high}",
         )
