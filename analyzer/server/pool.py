@@ -98,19 +98,37 @@ class _Keeper(threading.Thread):
         return process.pid if process is not None and process.is_alive() else None
 
     def run(self) -> None:
+        left: Row | None = None  # a job whose end could not be noted
+        why = ""
         while not self._pool.stopping.is_set():
             try:
+                if left is not None:
+                    self._put_back(left, why)
+                    left = None
                 job = self._jobs.claim()
                 if job is None:
                     with self._pool.news:
                         if not self._pool.stopping.is_set():
                             self._pool.news.wait(1.0)
                     continue
+                left = job
                 self._do(job)
+                left = None
             except Exception as error:  # a full disk, say: this thread must outlive it
+                if left is not None and not why:
+                    why = f"{type(error).__name__}: {error}"
                 self._log("keeper failed", error=f"{type(error).__name__}: {error}")
                 self._pool.stopping.wait(1.0)
+            else:
+                why = ""
         self._end_worker()
+
+    def _put_back(self, job: Row, why: str) -> None:
+        """Queue a job again that is no longer worked on but still counts as running."""
+        if job["attempts"] >= self._limits.job_attempts:
+            self._jobs.finish(job["id"], [], [], f"the server could not convert it: {why}.")
+        else:
+            self._jobs.requeue(job["id"])
 
     def _do(self, job: Row) -> None:
         began = time.monotonic()
