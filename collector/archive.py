@@ -163,9 +163,20 @@ def _run_directory(path: Path) -> Archive:
 
 
 def _header(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)  # its defaults are no date, no owner, mode 0644
-    info.size = size
-    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    """A ustar header, byte for byte as GNU tar writes it.
+
+    Written here and not by `tarfile`, whose headers differ between versions of Python: the same run
+    must have the same hash on every host.
+    """
+    raw = name.encode("utf-8", "surrogateescape")
+    if len(raw) > 100:
+        raise CollectorError(f"{name} is too long a name for a file of a run; 100 bytes are taken.")
+    # From 8 GiB on a size does not fit its octal digits and is written in binary.
+    digits = b"%011o\0" % size if size < 8**11 else b"\x80" + size.to_bytes(11, "big")
+    before = raw.ljust(100, b"\0") + b"0000644\0" + 2 * b"0000000\0" + digits + b"00000000000\0"
+    after = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + 2 * b"0000000\0" + bytes(167)
+    checksum = sum(before) + 8 * ord(" ") + sum(after)
+    return before + b"%06o\0 " % checksum + after
 
 
 def _size(path: Path) -> int:

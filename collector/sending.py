@@ -14,7 +14,7 @@ from pathlib import Path
 from collector.endpoint import Endpoint, parse_endpoint, read_token
 from collector.errors import CollectorError
 from collector.progress import Progress
-from collector.spool import Entry, Spool, Vanished, default_folder
+from collector.spool import Busy, Entry, Spool, Vanished, default_folder
 from collector.upload import Conversion, GaveUp, Stored, Uploader
 from schemas.errors import HostboundError
 
@@ -66,7 +66,7 @@ class Outcome:
     def code(self) -> int:
         """Exit code: 0 stored (and converted, if that was waited for), 1 not yet, 2 refused."""
         if self.error is not None:
-            return 1 if isinstance(self.error, GaveUp | Vanished) else 2
+            return 1 if isinstance(self.error, GaveUp | Vanished | Busy) else 2
         return int(self.conversion is not None and self.conversion.state != "done")
 
 

@@ -12,11 +12,12 @@ is stored, and the local copy, `members`, is being removed).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from importlib import metadata
@@ -30,12 +31,22 @@ from collector.upload import Refused, Stored, Uploader
 from schemas.errors import HostboundError
 from schemas.run_directory import MANIFEST
 
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is recorded there, but it can be sent from there
+    fcntl = None
+
 _VERSION = 1
+_LOCK = ".lock"
 WAITING, REFUSED, DELETING = "waiting", "refused", "deleting"
 
 
 class Vanished(CollectorError):
     """What an entry names is no longer there; the entry is gone too."""
+
+
+class Busy(CollectorError):
+    """Another process sends this entry."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +194,32 @@ class Spool:
         What is sent is what is there now: a run that was replayed again has another hash.
 
         Raises:
+            Busy: Another process sends it.
             Refused: The server will not take it; the entry says so.
             GaveUp: Patience ran out.
             Vanished: The run is no longer there.
             CollectorError, RunDirectoryError: It cannot be read, or not be removed after.
         """
+        with self._alone(entry):
+            return self._deliver(entry, uploader, delete_after)
+
+    @contextmanager
+    def _alone(self, entry: Entry) -> Generator[None, None, None]:
+        """Hold an entry; the system lets go of it however this process ends."""
+        if fcntl is None:
+            yield
+            return
+        with (self.folder / _LOCK).open("ab") as lock:
+            place = int(entry.key[:15], 16)  # one byte of the file stands for each entry
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise Busy(f"{entry.path} is being sent by another process.") from error
+                # A file system without locks: two senders cost time, and lose nothing.
+            yield
+
+    def _deliver(self, entry: Entry, uploader: Uploader, delete_after: bool) -> Stored:
         path = Path(entry.path)
         if entry.state == DELETING and not _is_whole(path, entry):
             _delete(path, entry.members)

@@ -157,7 +157,6 @@ def test_however_often_and_wherever_it_is_cut_the_bytes_are_exact(
 
     assert running_server.stored == {stored.sha256: content}
     assert stored.sha256 == hashlib.sha256(content).hexdigest()
-    assert len(running_server.faults) < len(cuts) + len(lost) or not cuts + lost
 
 
 def test_after_a_cut_only_the_rest_is_sent(server: TusServer, archive: Archive, time: Time) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import io
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from collector.errors import CollectorError
 from collector.writer import RunDirectoryWriter
 from schemas.errors import RunDirectoryError
 from schemas.run_directory import Environment, Manifest, TraceFile
+
+GOLDEN = "25ae9e4254610f6871b0b777d9a554c384e215d32405ed923cb0bca09b50c264"
 
 
 def make_run(target: Path, trace: bytes = b"t" * 700, name: str = "mine") -> Path:
@@ -52,16 +56,46 @@ def test_it_is_a_plain_tar_of_the_manifest_and_the_files_it_names(tmp_path: Path
     assert read == {path.name: path.read_bytes() for path in run.iterdir()}
 
 
-def test_it_is_what_the_tar_module_would_write(tmp_path: Path) -> None:
+def test_it_is_what_gnu_tar_writes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
-    expected = io.BytesIO()
-    with tarfile.open(fileobj=expected, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(run.iterdir()):
-            info = tarfile.TarInfo(path.name)
-            info.size = path.stat().st_size
-            tar.addfile(info, io.BytesIO(path.read_bytes()))
+    owner = ["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--mode=0644"]
+    names = ["latency.json", "manifest.json", "trace.json.gz"]
+    done = subprocess.run(
+        ["tar", "--format=ustar", *owner, "-C", str(run), "-cf", "-", *names],
+        capture_output=True,
+        check=False,
+    )
+    if b"GNU tar" not in subprocess.run(["tar", "--version"], capture_output=True).stdout:
+        pytest.skip("this tar is not GNU's")
 
-    assert content(run) == expected.getvalue()
+    assert content(run) == done.stdout
+
+
+def test_its_hash_is_the_same_on_every_host_and_in_every_version(tmp_path: Path) -> None:
+    """If this changes, servers take every run that they have for a new one."""
+    (tmp_path / "manifest.json").write_text(
+        '{"schema_version": 1, "run_id": "0", "name": "n", "created_at": "", "mode": "eager", '
+        '"traces": [{"file": "trace.json.gz"}], "environment": {}, "files": {}}'
+    )
+    (tmp_path / "trace.json.gz").write_bytes(b"trace")
+
+    assert open_archive(tmp_path).sha256() == GOLDEN
+
+
+def test_a_file_of_more_than_8_gib_has_a_header_that_says_so(tmp_path: Path) -> None:
+    """Plain tar headers end there; this one is extended."""
+    run = make_run(tmp_path / "run")
+    size = 9 << 30
+    with (run / "trace.json.gz").open("r+b") as stream:
+        stream.truncate(size)
+    archive = open_archive(run)
+    head = next(m.head for m in archive.members if m.path and m.path.name == "trace.json.gz")
+
+    with tarfile.open(fileobj=io.BytesIO(head), mode="r|") as tar:
+        member = tar.next()
+    assert member is not None
+    assert (member.name, member.size) == ("trace.json.gz", size)
+    assert archive.size > size
 
 
 def test_where_when_and_by_whom_it_was_recorded_changes_nothing(tmp_path: Path) -> None:
@@ -155,6 +189,17 @@ def test_a_run_that_lacks_a_file_is_refused(tmp_path: Path) -> None:
         open_archive(run)
 
 
+def test_a_name_too_long_for_a_tar_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    name = "x" * 101
+    (run / name).touch()
+    manifest = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(manifest.replace("latency.json", name))
+
+    with pytest.raises(CollectorError, match="too long"):
+        open_archive(run)
+
+
 @pytest.mark.parametrize("file", ["notes.txt", "empty.json", "missing.json"])
 def test_what_is_no_trace_is_refused(tmp_path: Path, file: str) -> None:
     (tmp_path / "notes.txt").write_text("hello")
@@ -165,9 +210,6 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, file: str) -> None:
 
 
 def test_the_way_of_an_upload_needs_no_torch(root: Path) -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys\nfrom collector import cli, sending\n"
         "cli.main(['upload', '--list', '--spool', sys.argv[1]])\n"

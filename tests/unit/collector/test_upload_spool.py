@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -397,6 +399,37 @@ def test_the_spool_is_where_a_programs_state_goes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
     monkeypatch.setenv("HOME", "/home/me")
     assert default_folder() == Path("/home/me/.local/state/hostbound/spool")
+
+
+_SEND_AND_HOLD = """
+import sys, time
+from pathlib import Path
+from collector.spool import Spool
+spool = Spool(Path(sys.argv[1]))
+class Holding:
+    def send(self, *_):
+        print("sending", flush=True)
+        time.sleep(60)
+spool.deliver(spool.entries()[0][0], Holding())
+"""
+
+
+def test_what_another_process_sends_is_left_to_it_until_it_ends(
+    server: TusServer, spool: Spool, run: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool.add(run, server.url)
+    command = [sys.executable, "-c", _SEND_AND_HOLD, str(spool.folder)]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"sending\n"
+
+        assert upload(spool) == 1
+        assert "by another process" in capsys.readouterr().err
+        assert server.requests == []
+        other.kill()
+
+    assert upload(spool) == 0
+    assert len(server.stored) == 1
 
 
 def test_a_run_that_cannot_be_removed_is_stored_and_said_so(
