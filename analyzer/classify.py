@@ -165,27 +165,27 @@ _FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce"),
         (
             "attention",
-            r"flash|fmha|attention|attn|sdpa|mha_|paged_|mla_|softmax_warp.*attn|split_?kv|kv_?split",
+            r"flash|fmha|attention|attn|_attend|sdpa|mha_|paged_|mla_|softmax_warp.*attn|split_?kv|kv_?split",
         ),
         (
             "moe routing",
             r"moe.*(?:align|sort|rout|topk|count|gate)|routing|topk_?gating|expert_?(?:count|sort|offset)",
         ),
-        ("rope", r"rope|rotary"),
+        ("rope", r"rope|rotary|_rotate_"),
         ("sampling", r"sampl|multinomial|gumbel|top_?p_|exponential_kernel|philox"),
         ("sort/topk", r"sort|top_?k|bitonic|radix|argmax|kthvalue"),
         ("gemv", r"gemv|gemmv|splitkreduce.*gemv|dot_kernel"),
         (
             "gemm",
             r"(?<!fb)gemm|nvjet|cijk_|cutlass|cublas|xmma|matmul|bmm_|wgmma|splitk|tensorop|mfma|_mm_|mm_kernel"
-            r"|implicit_con|conv(?!ert)|fprop|dgrad|wgrad|winograd|scudnn|hcudnn|igemm",
+            r"|_linear_rows|_moe_up|_moe_down|_experts_rows|implicit_con|conv(?!ert)|fprop|dgrad|wgrad|winograd|scudnn|hcudnn|igemm",
         ),
         ("norm", r"norm|welford|rsqrt|\bbn_(?:fw|bw)|moments|gammabeta|computefusedparams"),
         ("scan", r"scan|cumsum|cumprod"),
         ("reduce", r"reduce|softmax|_red_|_per_|mean|sum_kernel|logsumexp"),
         (
             "gather/scatter/index",
-            r"gather|scatter|index|embedding|take_|put_|nonzero|masked|where|select",
+            r"gather|scatter|index|embedding|take_|put_|nonzero|masked|where|select|^_embed|^_take_row",
         ),
         (
             "copy/cast",
@@ -193,7 +193,7 @@ _FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "elementwise",
-            r"elementwise|_poi_|act_and_mul|silu|gelu|relu|add_|mul_|distribution|arange|dropout|tanh",
+            r"elementwise|_poi_|_activate_|_gate_rows|_sum_pairs|act_and_mul|silu|gelu|relu|add_|mul_|distribution|arange|dropout|tanh",
         ),
         ("triton", r"triton|^_?[a-z_]+_0d1d"),
     )

@@ -134,5 +134,9 @@ def make(
         raise CollectorError("the hybrid runtime is batch 1; record with --batch-size 1.")
     from hybrid import Engine  # only this mode needs the runtime
 
-    engine = Engine.from_model(model.module, mode="full")
+    # No graphs at start: each one that the request needs is captured under the profiler, so that
+    # its replays find their operators.
+    engine = Engine.from_model(
+        model.module, mode="full", prefill_lengths=(), contexts=(), background=False
+    )
     return HybridWorkload(engine, ids_BT), engine

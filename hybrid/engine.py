@@ -513,7 +513,7 @@ class Engine:
             self._b.control.copy_(self._b.staging)
             for rows in self._ladder() or (16,):
                 self._network.prefill(self._b, self._cache, rows)
-            for context in self._contexts():
+            for context in self._contexts() or (self._context(1),):
                 self._network.decode(self._b, self._cache, context)
         self._drain()
         rows = self._ladder()[0] if self._ladder() else 16

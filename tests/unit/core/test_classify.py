@@ -152,6 +152,12 @@ def test_any_name_has_a_clean_name_a_family_and_a_side(name) -> None:
         ("void at::native::index_elementwise_kernel<128, 4>(int)", "gather/scatter/index"),
         ("void vllm::rotary_embedding_kernel<float, true>(long)", "rope"),
         ("something_nobody_knows", "other"),
+        ("_attend_rows", "attention"),
+        ("_rotate_rows", "rope"),
+        ("_linear_rows", "gemm"),
+        ("_moe_down", "gemm"),
+        ("_activate_rows", "elementwise"),
+        ("_embed", "gather/scatter/index"),
     ],
 )
 def test_a_kernel_has_a_family(name, family) -> None:
