@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 UPLOADS = "/api/v1/uploads"
@@ -99,6 +101,12 @@ class TusServer:
         )
         self.reject_hashes = 0
 
+    def speak_tls(self, certificate: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self.url = self.url.replace("http://127.0.0.1", "https://localhost")
+
     def serve(self) -> threading.Thread:
         thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         thread.start()
@@ -110,9 +118,11 @@ class TusServer:
 
 
 @contextmanager
-def running() -> Iterator[TusServer]:
-    """A server on loopback for the length of the block."""
+def running(certificate: Path | None = None) -> Iterator[TusServer]:
+    """A server on loopback for the length of the block; with a certificate and key, over TLS."""
     server = TusServer()
+    if certificate is not None:
+        server.speak_tls(certificate)
     thread = server.serve()
     try:
         yield server

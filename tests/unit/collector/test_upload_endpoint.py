@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import tus_server
+from collector.archive import open_archive
 from collector.endpoint import Answer, Endpoint, parse_endpoint, read_token
 from collector.errors import CollectorError
+from collector.upload import Uploader
 
 TOKEN = "hb_secret"
 
@@ -110,6 +114,47 @@ def test_what_is_no_token_is_refused_and_not_shown(tmp_path: Path, text: str) ->
 def test_a_token_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CollectorError, match="cannot be read"):
         read_token(tmp_path / "missing")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for localhost that only itself vouches for, with its key."""
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"]
+    files = ["-keyout", str(path.with_name("key.pem")), "-out", str(path)]
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    try:
+        subprocess.run(["openssl", "req", *kind, *subject, *files], check=True, capture_output=True)
+    except OSError:
+        pytest.skip("no openssl here")
+    path.write_text(path.read_text() + path.with_name("key.pem").read_text())
+    return path
+
+
+def test_an_upload_goes_over_tls_to_a_certificate_that_is_trusted(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.json").write_bytes(b"x" * 3_000_000)
+    archive = open_archive(tmp_path / "t.json")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with tus_server.running(certificate) as server:
+        Uploader(parse_endpoint(server.url, TOKEN), 0.0).send(archive, archive.sha256(), {})
+
+        assert list(server.stored) == [archive.sha256()]
+        assert server.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_a_certificate_that_nobody_vouches_for_is_told_and_gets_no_token(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.json").write_bytes(b"x")
+    archive = open_archive(tmp_path / "t.json")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with tus_server.running(certificate) as server:
+        with pytest.raises(CollectorError, match="SSL_CERT_FILE"):
+            Uploader(parse_endpoint(server.url, TOKEN), 0.0).send(archive, archive.sha256(), {})
+
+        assert server.tokens == set()
 
 
 def test_a_token_is_in_no_repr() -> None:
