@@ -10,6 +10,7 @@ Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 54
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import sys
@@ -46,10 +47,10 @@ with torch.inference_mode():
     kinds = trace_pass.activities(sys.argv[1])
     with torch.profiler.profile(activities=kinds, record_shapes=True) as p:
         walls = trace_pass.run_request(workload, 5, annotate=False)
-    path = os.path.join(tempfile.mkdtemp(), "trace.json")
+    path = os.path.join(tempfile.mkdtemp(), "trace.json.gz")
     p.export_chrome_trace(path)
 import json
-print(json.dumps({"bare": bare, "profiled": walls, "bytes": os.path.getsize(path),
+print(json.dumps({"bare": bare, "profiled": walls, "trace": path,
                   "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 """
 _MEASURED = (
@@ -106,8 +107,16 @@ def run_rows(target: Path, parameters: dict[str, Any]) -> list[Result]:
         for floor in floors:
             api = {"launch_api": floor["launch_api"], "definition": floor["definition"]}
             rows.append(result("launch_floor", "ns", {**parameters, **api}, floor["samples_ns"]))
-    size = sum(path.stat().st_size for path in target.glob("trace*.json.gz"))
-    rows.append(result("trace_bytes", "bytes", parameters, [size]))
+    return rows + size_rows(sorted(target.glob("trace*.json.gz")), parameters)
+
+
+def size_rows(traces: list[Path], parameters: dict[str, Any]) -> list[Result]:
+    """Bytes of compressed traces, in all and for each kernel in them."""
+    size = sum(path.stat().st_size for path in traces)
+    kernels = sum(gzip.decompress(path.read_bytes()).count(b'"cat": "kernel"') for path in traces)
+    rows = [result("trace_bytes", "bytes", {**parameters, "compressed": True}, [size])]
+    if kernels:
+        rows.append(result("trace_bytes_per_kernel", "bytes", parameters, [size / kernels]))
     return rows
 
 
@@ -124,7 +133,7 @@ def peer(device: str) -> list[Result]:
     return [
         result("step_profiled", "ns", {**parameters, "phase": "decode"}, found["profiled"][1:]),
         result("step_profiled", "ns", {**parameters, "phase": "prefill"}, found["profiled"][:1]),
-        result("trace_bytes", "bytes", {**parameters, "compressed": False}, [found["bytes"]]),
+        *size_rows([Path(found["trace"])], parameters),
         result("peak_rss", "bytes", parameters, [found["peak_rss"]]),
     ]
 
