@@ -48,7 +48,7 @@ def print_predictions(value: dict[str, Any], out: Console) -> None:
             )
         )
     _exposed(value, out)
-    for note in value["notes"]:
+    for note in [*value["notes"], value["validated"]]:
         out.print(Text(f"  {note}"))
 
 

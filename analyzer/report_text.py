@@ -407,7 +407,7 @@ def _predictions(value: dict[str, Any] | None, out: Console) -> None:
     if value is None or not value["predictions"]:
         return
     prediction_table(value, out)
-    out.print(Text("  analyzer predict says how, and where that was held against measurements"))
+    out.print(Text(f"  {value['validated']}"))
 
 
 def prediction_table(value: dict[str, Any], out: Console) -> None:

@@ -136,6 +136,16 @@ def gpt2(book: Book, logits: str = "all") -> str:
     return table([*head, "un-profiled step, ms"], rows)
 
 
+def flat(book: Book) -> tuple[float, float]:
+    """The least and the largest median T_Orchestration over the batches, all logits, in ms."""
+    found = [
+        value / MS
+        for batch in BATCHES
+        if (value := book.p50("orchestration", name=gpt2_name(batch), phase="prefill"))
+    ]
+    return min(found), max(found)
+
+
 def crossover(book: Book, logits: str = "all") -> float | None:
     """The batch at which HDBI passes 0.5, between the two measured ones by interpolation."""
     points = [
@@ -293,6 +303,25 @@ def slow_host(book: Book) -> str:
     )  # fmt: skip
 
 
+def faster_host(book: Book) -> str:
+    """End-to-end change foretold for a host that takes 10 and 29 % less time, by batch."""
+    rows: list[list[str]] = []
+    for batch in BATCHES:
+        for phase in ("prefill", "decode"):
+            of = {"item": 8, "name": gpt2_name(batch, "last"), "phase": phase}
+            base = book.p50("base", change="cpu-faster:1.11", **of)
+            if base is None:
+                continue
+            found = [book.p50("predicted", change=f"cpu-faster:{x}", **of) for x in (1.11, 1.41)]
+            hdbi = book.p50("hdbi", name=of["name"], phase=phase)
+            changes = [percent(f / base - 1) if f else "-" for f in found]
+            rows.append([f"batch {batch}, {phase}", number(hdbi), number(base / MS), *changes])
+    return table(
+        ["GPT-2", "HDBI", "step, ms", "host time -10 %", "host time -29 %"],
+        rows,
+    )
+
+
 def slow_predictions(book: Book) -> str:
     rows: list[list[str]] = []
     for load, shown in LOADS.items():
@@ -337,7 +366,8 @@ def hybrid_accounts(book: Book) -> str:
             book.one("exposed", name=n, phase="decode", account=account) for n in HYBRID.values()
         ]
         rows.append([f"`{account}`", *(cell(r, US) for r in two), *(cell(r, US) for r in bare)])
-    for metric, shown, unit in FIGURES:
+    more = (("device_busy", "device busy, ms", MS), ("kernels", "kernels", 1.0))
+    for metric, shown, unit in (*FIGURES, *more):
         of = [book.one(metric, name=n, phase="decode") for n in HYBRID.values()]
         rows.append([shown, *(cell(row, unit) for row in of), "", ""])
     return table(
@@ -360,11 +390,12 @@ def hybrid_ttft(hybrid: dict[str, Any]) -> str:
     for system, mode, shown in systems:
         of: dict[str, Any] = {
             "system": system, "mode": mode, "model": "llama-2-7b", "state": "length-warm",
+            "ablation": None,
         }  # fmt: skip
         found = {n: book.one("ttft_ms", prompt_len=n, **of) for n in lengths}
         if system == "transformers":
             eager = {n: row["p50"] if row else None for n, row in found.items()}
-        tokens = book.one("itl_ms", system=system, mode=mode, model="llama-2-7b", capture="quiet")
+        tokens = book.one("itl_ms", **{**of, "state": None}, capture="quiet")
         rows.append(
             [
                 shown,
@@ -424,8 +455,27 @@ def predictions(book: Book) -> str:
     )  # fmt: skip
 
 
-def errors(book: Book) -> list[float]:
-    return [abs(p["error"]) for p in predicted_graphs(book)]
+def errors(book: Book, phase: str | None = None) -> list[float]:
+    """Sizes of the relative errors, of one phase if named."""
+    return [abs(p["error"]) for p in predicted_graphs(book) if phase in (None, p["phase"])]
+
+
+def within(book: Book) -> int:
+    """How many measurements lie within the bounds."""
+    return sum(p["low"] <= p["measured"]["p50"] <= p["high"] for p in predicted_graphs(book))
+
+
+def busy_ratio(book: Book, phase: str) -> list[float]:
+    """Device busy time of the graph's step over the eager one's."""
+    found: list[float] = []
+    for p in predicted_graphs(book):
+        if p["phase"] == phase:
+            eager = book.p50("device_busy", name=p["name"], phase=phase)
+            name = p["name"].removesuffix("-eager") + "-graph"
+            graph = book.p50("device_busy", name=name, phase=phase)
+            if eager and graph:
+                found.append(graph / eager)
+    return found
 
 
 def nodes(book: Book) -> str:
@@ -472,6 +522,17 @@ def inflation(book: Book) -> list[tuple[str, str, float]]:
         profiled = book.one("step_profiled", name=of["name"], phase=of["phase"])
         if profiled and of["name"].endswith("-eager") and of["item"] in (2, 8):
             found.append((of["name"], of["phase"], profiled["p50"] / row["p50"]))
+    return found
+
+
+def orchestration_ratios(book: Book) -> list[float]:
+    """T_Orchestration over the un-profiled decode step, of each run of the table below."""
+    found: list[float] = []
+    for row in book.all("orchestration", phase="decode"):
+        of = row["parameters"]
+        bare = book.p50("step_unprofiled", name=of["name"], phase="decode")
+        if bare and of["name"].endswith("-eager") and of["item"] in (2, 8):
+            found.append(row["p50"] / bare)
     return found
 
 
