@@ -133,6 +133,41 @@ def warnings(report: dict[str, Any]) -> None:
     )
 
 
+def predictions(run_id: str, phase: str) -> None:
+    """What a change would win, with bounds, and where such predictions were held true."""
+    value = data.ask("predictions", run_id)
+    rows = [
+        row
+        for row in (value["predictions"] if value else [])
+        if phase in ("all steps", row["phase"])
+    ]
+    if not rows:
+        return
+    st.subheader("What would a change win?", anchor=False)
+    exact = pl.DataFrame(
+        [
+            {
+                "change": row["what"],
+                "phase": row["phase"],
+                "now_ns": row["base_ns"],
+                **{key: row[key] for key in ("predicted_ns", "low_ns", "high_ns")},
+            }
+            for row in rows
+        ],
+        infer_schema_length=None,
+    )
+    frame.table(
+        frame.ns_columns(exact, "ms"),
+        "Step times predicted after a change, with their bounds, in ms",
+        "predictions",
+        exact=exact,
+    )
+    for reason in dict.fromkeys(f"{r['what']}: {r['reason']}" for r in rows if r["reason"]):
+        st.caption(format.plain(reason))
+    for note in (*value["notes"], value["validated"]):
+        st.caption(format.plain(note))
+
+
 def latency(report: dict[str, Any]) -> None:
     """Un-profiled times, if measured."""
     if not report["latency"]:
@@ -231,6 +266,7 @@ def main() -> None:
             )
         else:
             st.info("No thread launches anything in this run, so there is no ledger.")
+    predictions(run_id, phase)
     steps(report, phase, dark)
     latency(report)
     st.subheader("What to know about this run", anchor=False)

@@ -69,6 +69,17 @@ def test_run_page_says_how_host_bound_and_what_to_try(samples_store, show):
     assert "not measured" in said  # the floor is an estimate, in plain sight
 
 
+def test_run_page_foretells_a_graph_and_says_where_that_held_true(samples_store, show):
+    app = show(samples_store, "run", run=EAGER)
+    (table,) = [t.value for t in app.dataframe if "predicted (ms)" in t.value.columns]
+    graphs = table[table["change"] == "graphs"].iloc[0]
+    assert graphs["low (ms)"] < graphs["predicted (ms)"] < graphs["high (ms)"] < graphs["now (ms)"]
+    assert "held against" in texts(app)
+
+    app = show(samples_store, "run", run=GRAPH)
+    assert "replays graphs already" in texts(app)
+
+
 def test_a_device_bound_run_gets_other_advice(samples_store, show):
     assert "Device work dominates" in texts(show(samples_store, "run", run=GRAPH))
 
