@@ -1,0 +1,76 @@
+"""The backup and the restore of docs/operations.md, done."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analyzer import database
+from analyzer.errors import AnalyzerError
+from analyzer.ingest import RUN_TABLES, ingest
+from analyzer.verify import verify
+from fleet.services import Postgres
+
+EARLY = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph")
+
+
+def contents(db: Path) -> dict[str, list[tuple]]:
+    with database.open_for_reading(db) as connection:
+        return {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall()
+            for table in (*RUN_TABLES, "hosts")
+        }
+
+
+def test_a_lake_comes_back_in_another_place_as_it_was_at_the_dump(
+    tmp_path: Path, postgres: Postgres, samples_dir: Path
+) -> None:
+    """Catalog first, data after it: what is loaded between is left out, nothing is missed."""
+    lake = tmp_path / "lake.toml"
+    lake.write_text(f'catalog = "{postgres.catalog}"\ndata = "data"\nschema = "kept"\n')
+    ingest([samples_dir / name for name in EARLY], lake, jobs=1)
+    before = contents(lake)
+
+    connect = ("-h", postgres.folder, "-U", "hostbound")
+    dump = postgres.folder / "lake.dump"
+    postgres.run("pg_dump", *connect, "-d", "postgres", "-n", "kept", "-Fc", "-f", dump)
+    ingest(samples_dir / "gpt2-bs1-s512", lake)  # while the data are copied
+    shutil.copytree(tmp_path / "data", tmp_path / "elsewhere")
+
+    postgres.run("createdb", *connect, "restored")
+    postgres.run("pg_restore", *connect, "-d", "restored", "--exit-on-error", dump)
+    moved = tmp_path / "moved.toml"
+    catalog = postgres.catalog.replace("dbname=postgres", "dbname=restored")
+    moved.write_text(f'catalog = "{catalog}"\ndata = "elsewhere"\nschema = "kept"\n')
+    with pytest.raises(AnalyzerError, match="DATA_PATH"):  # it is told that the data moved
+        contents(moved)
+    postgres.run(
+        *("psql", *connect, "-d", "restored", "-c"),
+        f"UPDATE kept.ducklake_metadata SET value = '{tmp_path / 'elsewhere'}/' "
+        "WHERE key = 'data_path'",
+    )
+    shutil.rmtree(tmp_path / "data")
+    assert contents(moved) == before
+    assert verify(moved) == []
+    (result,) = ingest(samples_dir / "gpt2-bs1-s512", moved)
+    assert result.state == "stored"
+    assert verify(moved) == []
+    # Parquet of the run that the dump did not know is an orphan, which upkeep removes in time.
+    database.maintain(moved, keep_days=0)
+    assert verify(moved) == []
+
+
+def test_a_file_store_comes_back_from_a_copy(tmp_path: Path, samples_dir: Path) -> None:
+    store = tmp_path / "s.duckdb"
+    ingest(samples_dir / EARLY[0], store, keep_originals=True)
+    before = contents(store)
+    (tmp_path / "backup").mkdir()
+    for part in tmp_path.glob("s.duckdb*"):
+        copy = shutil.copytree if part.is_dir() else shutil.copy2
+        copy(part, tmp_path / "backup" / part.name)
+    ingest(samples_dir / EARLY[1], store)
+    restored = tmp_path / "backup" / "s.duckdb"
+    assert contents(restored) == before
+    assert verify(restored) == []
