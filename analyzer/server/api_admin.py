@@ -20,7 +20,7 @@ Admin = Annotated[Principal, Depends(needs("admin"))]
     summary="Make a token for this team; it is shown once",
     status_code=201,
     response_model=messages.CreatedToken,
-    responses=errors(),
+    responses=errors(400, 413),
 )
 def create(body: messages.NewToken, request: Request, who: Admin) -> dict[str, Any]:
     service = service_of(request)

@@ -266,7 +266,7 @@ def delete(
     "/sql",
     summary="One SELECT over the team's runs, read-only, within time and memory",
     response_model=messages.Answer,
-    responses=errors(404, 507),
+    responses=errors(400, 404, 413, 507),
 )
 def sql(body: messages.Statement, request: Request, who: Reader) -> Response:
     service = service_of(request)

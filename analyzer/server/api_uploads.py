@@ -57,7 +57,7 @@ def stored_shown(upload: Row, job: Row | None) -> dict[str, Any]:
     "/uploads",
     summary="Announce a content; says where to send it, or that it is stored",
     response_model=messages.Stored,
-    responses={201: {"model": messages.Incomplete}, **errors(409, 413, 507)},
+    responses={201: {"model": messages.Incomplete}, **errors(400, 409, 413, 507)},
 )
 def announce(
     body: messages.Announcement,
@@ -84,9 +84,16 @@ def announce(
     )
 
 
-@router.options("/uploads", summary="What this server's tus speaks", status_code=204)
-@router.options("/uploads/{upload}", summary="What this server's tus speaks", status_code=204)
-def options(request: Request, upload: str = "") -> Response:
+_OPTIONS: dict[str, Any] = {
+    "summary": "What this server's tus speaks; asked without a token",
+    "status_code": 204,
+    "response_class": Response,
+    "openapi_extra": {"security": []},
+}
+
+
+@router.options("/uploads", **_OPTIONS)
+def options(request: Request) -> Response:
     return Response(
         status_code=204,
         headers={
@@ -96,6 +103,11 @@ def options(request: Request, upload: str = "") -> Response:
             "Tus-Max-Size": str(service_of(request).limits.upload_bytes),
         },
     )
+
+
+@router.options("/uploads/{upload}", responses={422: ERRORS[422]}, **_OPTIONS)
+def options_of_one(upload: str, request: Request) -> Response:
+    return options(request)
 
 
 def _check_version(version: str | None) -> None:
