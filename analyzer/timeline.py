@@ -151,10 +151,10 @@ def host_event(connection: Connection, run_id: str, kind: str, event_id: int) ->
 class Part:
     """One account's stretches, disjoint and sorted, and how long the device was busy in them."""
 
-    def __init__(self, start: Ints, end: Ints, busy: Measure) -> None:
+    def __init__(self, start: Ints, end: Ints, busy_ns: Ints, busy: Measure) -> None:
         self._start, self._end, self._busy = start, end, busy
         self.time = Measure(start, end)
-        self._before = np.concatenate((np.zeros(1, np.int64), np.cumsum(busy.within(start, end))))
+        self._before = np.concatenate((np.zeros(1, np.int64), np.cumsum(busy_ns)))
 
     def busy_up_to(self, time: Ints) -> Ints:
         """How long the device was busy during these stretches, up to each time."""
@@ -282,8 +282,10 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
         (_ints(calls["start_ns"][launching]), _ints(calls["end_ns"][launching])),
     )
     busy = Measure(busy_start, busy_end)
+    # One stretch ends where the next begins, so the device's time at each start tells all.
+    busy_ns = np.diff(busy.up_to(np.concatenate((owned.start, owned.end[-1:]))))
     parts = {
-        name: Part(owned.start[mine], owned.end[mine], busy)
+        name: Part(owned.start[mine], owned.end[mine], busy_ns[mine], busy)
         for name, code in ACCOUNT.items()
         if (mine := owned.account == code).any()
     }

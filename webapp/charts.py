@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 import polars as pl
+from altair.utils.schemapi import disable_debug_mode
 
 from webapp import format, theme
 
@@ -17,6 +18,10 @@ Rows = Sequence[Mapping[str, Any]]
 Chart = Any
 
 LABEL = 150
+# Each part would be checked by itself, and again with the whole; the whole is enough, and faster.
+# For the same reason channels are named (`alt.X("a:Q")`): from a bare text they take 10 ms each.
+disable_debug_mode()
+
 # As many entries of a legend beside each other as there is room for.
 WRAPPED = alt.ExprRef("max(2, floor(width / 125))")
 HOST_BOUND_BELOW = 0.4
@@ -69,13 +74,13 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     base = alt.Chart(zones)
     band = base.mark_rect(opacity=0.35).encode(
         x=x,
-        x2="to:Q",
-        y=alt.value(12),
-        y2=alt.value(44),
+        x2=alt.X2("to:Q"),
+        y=alt.YValue(12),
+        y2=alt.Y2Value(44),
         color=alt.Color("zone:N", scale=_scale(colours), legend=None),
     )
     names = base.mark_text(color=_ink(dark), fontSize=13, align="left", dx=6).encode(
-        x="from:Q", y=alt.value(28), text="zone:N"
+        x=alt.X("from:Q"), y=alt.YValue(28), text=alt.Text("zone:N")
     )
     mark = pl.DataFrame({"hdbi": [value], "reading": [reading], "exact": [f"{value:.6f}"]})
     tip = [
@@ -85,7 +90,7 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     needle = (
         alt.Chart(mark)
         .mark_tick(thickness=4, height=52, color=_ink(dark), opacity=1)
-        .encode(x="hdbi:Q", y=alt.value(28), tooltip=tip)
+        .encode(x=alt.X("hdbi:Q"), y=alt.YValue(28), tooltip=tip)
     )
     return alt.layer(band, names, needle).properties(height=120)
 
@@ -113,7 +118,7 @@ def hdbi_strip(rows: Rows, dark: bool = False) -> Chart:
     rules = (
         alt.Chart(bounds)
         .mark_rule(strokeDash=[3, 3], color=_ink(dark), opacity=0.5)
-        .encode(x="bound:Q")
+        .encode(x=alt.X("bound:Q"))
     )
     points = (
         alt.Chart(frame)
@@ -339,7 +344,7 @@ def families(rows: Rows, dark: bool = False) -> Chart:
         ],
     )
     bars = base.mark_bar(color=theme.DEVICE)
-    text = base.mark_text(align="left", dx=4, color=_ink(dark)).encode(text="share:N")
+    text = base.mark_text(align="left", dx=4, color=_ink(dark)).encode(text=alt.Text("share:N"))
     return alt.layer(bars, text).properties(height={"step": 24})
 
 
@@ -412,12 +417,12 @@ def cdf(
     rule = (
         alt.Chart(rule_rows)
         .mark_rule(color=theme.ACCOUNTS["launch"], strokeDash=[6, 3], strokeWidth=2)
-        .encode(x="value:Q", tooltip=[alt.Tooltip("text:N"), alt.Tooltip("exact:N")])
+        .encode(x=alt.X("value:Q"), tooltip=[alt.Tooltip("text:N"), alt.Tooltip("exact:N")])
     )
     text = (
         alt.Chart(rule_rows)
         .mark_text(align="left", dx=6, dy=-4, baseline="bottom", color=_ink(dark))
-        .encode(x="value:Q", y=alt.value(14), text="text:N")
+        .encode(x=alt.X("value:Q"), y=alt.YValue(14), text=alt.Text("text:N"))
     )
     return alt.layer(lines, rule, text).properties(height=280)
 
@@ -471,7 +476,7 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
                 title=f"mean step, profiled ({name})",
                 scale=alt.Scale(domain=[min([0.0, *ends]), 1.1 * max(ends)]),
             ),
-            x2="to:Q",
+            x2=alt.X2("to:Q"),
             color=alt.Color("account:N", scale=_scale(theme.WATERFALL), legend=None),
             tooltip=tips,
         )
@@ -480,7 +485,7 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
         alt.Chart(frame)
         # Room for this text beside the longest bar is in the scale above.
         .mark_text(align="left", dx=5, color=_ink(dark))
-        .encode(y=y, x="top:Q", text="shown:N", tooltip=tips)
+        .encode(y=y, x=alt.X("top:Q"), text=alt.Text("shown:N"), tooltip=tips)
     )
     return alt.layer(body, text).properties(height={"step": 26})
 
@@ -684,9 +689,9 @@ def timeline(
                 scale=alt.Scale(domain=list(window), nice=False),
                 axis=alt.Axis(grid=True, gridOpacity=0.4),
             ),
-            x2="x2:Q",
+            x2=alt.X2("x2:Q"),
             y=y,
-            y2="y2:Q",
+            y2=alt.Y2("y2:Q"),
             color=alt.Color(
                 "colour:N",
                 scale=_scale(colours),
@@ -766,12 +771,12 @@ def sweep_lines(
         rules = (
             alt.Chart(bounds)
             .mark_rule(strokeDash=[4, 4], color=_ink(dark), opacity=0.6)
-            .encode(y="bound:Q")
+            .encode(y=alt.Y("bound:Q"))
         )
         text = (
             alt.Chart(bounds)
             .mark_text(align="right", dy=-6, color=_ink(dark))
-            .encode(y="bound:Q", x=alt.value("width"), text="text:N")
+            .encode(y=alt.Y("bound:Q"), x=alt.XValue("width"), text=alt.Text("text:N"))
         )
         layers += [rules, text]
     return alt.layer(*layers).properties(height=360)
@@ -803,7 +808,7 @@ def heat_map(rows: Rows, title: str, x_title: str, y_title: str, dark: bool = Fa
     )
     middle = (frame["value"].max() + frame["value"].min()) / 2  # pyright: ignore
     text = base.mark_text(fontSize=13).encode(
-        text="text:N",
+        text=alt.Text("text:N"),
         color=alt.condition(alt.datum.value > middle, alt.value("#111111"), alt.value("#FFFFFF")),
     )
     return alt.layer(cells, text).properties(height={"step": 44})

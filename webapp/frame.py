@@ -105,9 +105,12 @@ def chart(
     """
     # The library's own grey is too pale to read on white.
     ink = (theme.DARK if is_dark() else theme.LIGHT)["grayTextColor"]
-    coloured = drawing.configure_axis(labelColor=ink, titleColor=ink)
-    coloured = coloured.configure_legend(labelColor=ink, titleColor=ink)
-    result = st.altair_chart(coloured, alt=description, width="stretch", **options)
+    # Set, not `configure`d, which copies the whole chart.
+    drawing.config = alt.Config(
+        axis=alt.AxisConfig(labelColor=ink, titleColor=ink),
+        legend=alt.LegendConfig(labelColor=ink, titleColor=ink),
+    )
+    result = st.altair_chart(drawing, alt=description, width="stretch", **options)
     downloads(name, rows, drawing, of)
     return result
 
