@@ -103,6 +103,13 @@ def chart(
         name: Of the files.
         of: The run that it shows, which the files' names then say too.
     """
+    result = only_chart(drawing, description, **options)
+    downloads(name, rows, drawing, of)
+    return result
+
+
+def only_chart(drawing: Any, description: str, **options: Any) -> Any:
+    """Show a chart with its description for screen readers."""
     # The library's own grey is too pale to read on white.
     ink = (theme.DARK if is_dark() else theme.LIGHT)["grayTextColor"]
     # Set, not `configure`d, which copies the whole chart.
@@ -110,9 +117,7 @@ def chart(
         axis=alt.AxisConfig(labelColor=ink, titleColor=ink),
         legend=alt.LegendConfig(labelColor=ink, titleColor=ink),
     )
-    result = st.altair_chart(drawing, alt=description, width="stretch", **options)
-    downloads(name, rows, drawing, of)
-    return result
+    return st.altair_chart(drawing, alt=description, width="stretch", **options)
 
 
 def downloads(

@@ -14,6 +14,9 @@ COLUMNS = 700
 PROFILE_COLUMNS = 350
 NARROWEST_NS = 200
 MOST_LISTED = 200
+MOST_LANES = 24
+# Events from which the accounts take so long to read that the rest is drawn first.
+MANY_EVENTS = 300_000
 
 
 def whole_number(name: str) -> int | None:
@@ -175,22 +178,15 @@ def main() -> None:
     low, high = window(start_ns, end_ns)
     buttons(start_ns, end_ns, low, high, steps if len(steps) < 2000 else [])
     slices = data.ask("slices", run_id, trace_id, low, high, COLUMNS)
-    with st.spinner("Reading the trace …"):  # once for a trace; for a million kernels seconds
-        profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
+    threads = data.ask("threads", run_id)
     main_thread = steps[0]["thread_id"] if steps else None
-    lanes = charts.lanes(profile, slices, data.ask("threads", run_id), main_thread)[:24]
     unit, scale = format.unit([high - low])
-    rows = charts.timeline_rows(profile, slices, [key for key, _ in lanes], start_ns, scale)
     event = address.get("event")
-    if rows.is_empty():
-        st.info("Nothing ran in this part of the trace.")
-    else:
-        st.caption(
-            f"{format.duration(high - low)} of {format.duration(end_ns - start_ns)}. Drag to mark "
-            "a part and zoom to it; click an event for its launch, op and match. Short events of a "
-            "pixel column are drawn as one."
-        )
-        chart = charts.timeline(
+
+    def drawing(profile: pl.DataFrame | None) -> Any:
+        lanes = charts.lanes(profile, slices, threads, main_thread)[:MOST_LANES]
+        rows = charts.timeline_rows(profile, slices, [key for key, _ in lanes], start_ns, scale)
+        return charts.timeline(
             rows,
             [label for _, label in lanes],
             ((low - start_ns) / scale, (high - start_ns) / scale),
@@ -198,8 +194,27 @@ def main() -> None:
             event,
             frame.is_dark(),
         )
+
+    place = st.empty()
+    read = f"accounts of {run_id} {trace}"
+    if traces[trace]["events"] > MANY_EVENTS and read not in st.session_state:
+        with place.container(), st.spinner("Reading what the host was in, once for this trace …"):
+            frame.only_chart(drawing(None), "Timeline of ops, calls and streams")
+            profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
+            st.session_state[read] = True
+    else:
+        profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
+    place.empty()
+    if slices.is_empty() and (profile is None or profile.is_empty()):
+        st.info("Nothing ran in this part of the trace.")
+    else:
+        st.caption(
+            f"{format.duration(high - low)} of {format.duration(end_ns - start_ns)}. Drag to mark "
+            "a part and zoom to it; click an event for its launch, op and match. Short events of a "
+            "pixel column are drawn as one."
+        )
         state = frame.chart(
-            chart,
+            drawing(profile),
             "timeline",
             "Timeline of host accounts, ops, calls, device idle time by account, and streams",
             slices,

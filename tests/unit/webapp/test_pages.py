@@ -100,6 +100,28 @@ def test_timeline_draws_lanes_and_takes_its_window_from_the_address(samples_stor
     assert "from" not in part.query_params
 
 
+def test_a_long_trace_is_drawn_before_its_accounts_are_read_and_then_once(
+    samples_store, show, tmp_path, monkeypatch
+):
+    store = tmp_path / "long.duckdb"
+    shutil.copy(samples_store, store)
+    with duckdb.connect(str(store)) as connection:
+        connection.execute("UPDATE traces SET events = 1000000")
+    drawn = []
+    only_chart, profile = frame.only_chart, data.profile
+    monkeypatch.setattr(
+        frame,
+        "only_chart",
+        lambda *given, **named: (drawn.append(given[1]), only_chart(*given, **named))[1],
+    )
+    monkeypatch.setattr(data, "profile", lambda *given: (drawn.append("read"), profile(*given))[1])
+    app = show(store, "timeline", run=EAGER)
+    assert charts(app) == 1
+    assert [said.split()[0] for said in drawn] == ["Timeline", "read", "Timeline"]
+    app.run()
+    assert [said.split()[0] for said in drawn[3:]] == ["read", "Timeline"]
+
+
 @pytest.mark.parametrize("junk", ["x", "-5", "99999999999999", ""])
 def test_a_window_that_makes_no_sense_shows_something_all_the_same(samples_store, show, junk):
     assert charts(show(samples_store, "timeline", run=EAGER, **{"from": junk, "to": junk})) == 1
