@@ -234,7 +234,9 @@ def measure_timeline(store: Path, repeats: int) -> dict[str, list[float]]:
             page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
             began = time.perf_counter()
             page.goto(f"{base}/timeline?run={0:032x}")
-            page.wait_for_selector("[data-testid=stVegaLiteChart] svg", timeout=120_000)
+            page.wait_for_selector(
+                "[data-testid=stVegaLiteChart] :is(canvas, svg)", timeout=120_000
+            )
             found["first picture"].append(time.perf_counter() - began)
             drawn(page, "")
             found["overview"].append(time.perf_counter() - began)
@@ -251,8 +253,8 @@ def drawn(page: Any, before: str) -> str:
         """before => {
           const said = [...document.querySelectorAll('[data-testid=stCaptionContainer]')]
             .map(e => e.textContent).find(t => t.includes('Drag to mark'));
-          const canvas = document.querySelector('[data-testid=stVegaLiteChart] canvas');
-          return said && said !== before && canvas && canvas.width > 300; }""",
+          const drawn = document.querySelector('[data-testid=stVegaLiteChart] :is(canvas, svg)');
+          return said && said !== before && drawn && drawn.clientWidth > 300; }""",
         arg=before,
         timeout=120_000,
     )

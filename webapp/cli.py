@@ -74,8 +74,9 @@ def _serve(options: dict[str, Any]) -> None:
     from streamlit.web import bootstrap
 
     import webapp.charts
-    import webapp.data  # noqa: F401
+    import webapp.data
 
+    webapp.data.take_turns()
     flags = {name.replace(".", "_"): value for name, value in options.items()}
     # Else a deep link's first visitor gets that file of pages/ alone, without app.py.
     PagesManager.uses_pages_directory = False

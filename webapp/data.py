@@ -22,7 +22,7 @@ import polars as pl
 import streamlit as st
 
 from analyzer import compare as compare_module
-from analyzer import database, predict, queries, report, sandbox, timeline
+from analyzer import database, predict, queries, report, sandbox, timeline, turns
 from analyzer import ingest as ingest_module
 from analyzer.errors import AnalyzerError
 from webapp import visitor
@@ -46,6 +46,11 @@ def store() -> Path:
 def stamp(path: Path) -> Stamp:
     """What changes when the store does."""
     return database.stamp(path)
+
+
+def take_turns() -> None:
+    """Let readers and an upload of this process wait for each other, which DuckDB does not."""
+    turns.arrange(store())
 
 
 def exists() -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from schemas.errors import HostboundError
 from webapp import format, frame, visitor
 
 LOOK_S = 2.0
@@ -68,8 +69,12 @@ def live() -> None:
         label = format.plain(job["name"] or job["sha256"][:12])
         left.markdown(f"{label}: {format.plain(job['error'])}")
         if right.button("Try again", key=f"retry {job['id']}", icon=":material/refresh:"):
-            hosting.retry(who, job["id"])
-            st.rerun(scope="fragment")
+            try:  # a fragment runs outside the page's own reader of errors
+                hosting.retry(who, job["id"])
+            except HostboundError as error:
+                st.error(format.plain(str(error)), icon=":material/error:")
+            else:
+                st.rerun(scope="fragment")
 
 
 with frame.page("Jobs", "What is being converted, what waits, what has failed?"):

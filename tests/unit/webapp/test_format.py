@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import polars as pl
 import pytest
@@ -68,6 +69,39 @@ def test_an_uploaded_run_directory_is_one_run(tmp_path, monkeypatch, samples_dir
     (result,) = data.load(files)
     assert result.state == "stored"
     assert result.kernels == 235
+
+
+def test_an_upload_waits_for_whoever_reads_in_the_same_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "shared.duckdb"))
+    data.take_turns()
+    content = written(tmp_path / "one.json", CPU_EVENTS).read_bytes()
+    data.load([("one.json", io.BytesIO(content))])
+    other = written(tmp_path / "two.json", CPU_EVENTS[:2]).read_bytes()
+    results = []
+    uploading = threading.Thread(
+        target=lambda: results.extend(data.load([("two.json", io.BytesIO(other))]))
+    )
+    with data.one_connection():
+        assert len(data.runs()) == 1
+        uploading.start()
+        uploading.join(0.5)
+        assert uploading.is_alive()
+    uploading.join(30)
+    assert [result.state for result in results] == ["stored"]
+    assert len(data.runs()) == 2
+
+
+def test_an_upload_from_a_page_that_has_read_does_not_wait_for_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "own.duckdb"))
+    data.take_turns()
+    content = written(tmp_path / "one.json", CPU_EVENTS).read_bytes()
+    data.load([("one.json", io.BytesIO(content))])
+    other = written(tmp_path / "two.json", CPU_EVENTS[:2]).read_bytes()
+    with data.one_connection():
+        assert len(data.runs()) == 1
+        (result,) = data.load([("two.json", io.BytesIO(other))])
+        assert result.state == "stored"
+        assert len(data.runs()) == 2
 
 
 def test_uploaded_nonsense_is_refused_in_words(tmp_path, monkeypatch):
