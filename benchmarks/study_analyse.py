@@ -7,7 +7,7 @@ one step, one launch or one request, as the row's `grain` says. Times are intege
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ import study_record
 from analyzer import predict, queries
 from analyzer.database import Connection
 from analyzer.ingest import ingest
-from result_file import RESULTS, Result, result
+from result_file import RESULTS, ROOT, Result, result
 from schemas.run_directory import read_manifest
 
 FILE = RESULTS / "study-nvidia-h200.json"
 STORE = "study.duckdb"
+SAMPLES = ROOT / "analyzer" / "samples"
+COMPILED = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-compile")
 # Hosts that take 10 and 29 % less time: the least and the most that the paper saw between two.
 CHANGES = ("graphs", "compile", "cpu-faster:1.11", "cpu-faster:1.41", "cpu-faster:2", "fuse:2")
 # The share of the core that the scheduler's weights leave to the slow host's runs.
@@ -33,7 +35,8 @@ def analyse(folder: Path, target: Path = FILE) -> Path:
     runs = {e["name"]: e for e in index if (folder / e["name"] / "manifest.json").is_file()}
     store = folder / STORE
     store.unlink(missing_ok=True)
-    made = ingest([folder / name for name in runs], store, jobs=1)
+    paths = [folder / name for name in runs] + [SAMPLES / name for name in COMPILED]
+    made = ingest(paths, store, jobs=1)
     broken = {r.name: r.error for r in made if r.state == "failed"}
     if broken:
         raise SystemExit(f"these runs cannot be read: {broken}")
@@ -46,6 +49,7 @@ def analyse(folder: Path, target: Path = FILE) -> Path:
                 rows += _families(connection, ids[name], entry)
         rows += _predictions(connection, runs, ids)
         rows += _slow_predictions(connection, ids)
+        rows += _compiled(connection)
     rows += _floors(folder)
     rows += _blocks(folder)
     rows += _graph_nodes(folder)
@@ -178,14 +182,40 @@ def _predictions(
             for key in ("nodes", "pieces"):
                 if one[key] is not None:
                     yield result(key, "count", {**tags, "grain": "median step"}, [one[key]])
-            if one["what"] == "graphs" and one["phase"] in bare:
+            if graph and one["what"] == "graphs" and one["phase"] in bare:
                 yield result("measured", "ns", {**tags, "grain": "step"}, bare[one["phase"]])
+                events, others = (_events(connection, r, one["phase"]) for r in (ids[name], graph))
+                differ = (events - others).total() + (others - events).total()
+                tags = {**tags, "events": events.total(), "grain": "first step"}
+                yield result("events_that_differ", "count", tags, [differ])
         if graph:
             gaps = queries.graph_gaps(connection, graph)
             for key in ("p5_ns", "mean_ns", "p95_ns"):
                 if gaps["n"]:
                     tags = {**_parameters(entry), "item": 8, "of": key[:-3], "gaps": gaps["n"]}
                     yield result("graph_gap", "ns", {**tags, "grain": "gap"}, [gaps[key]])
+
+
+def _events(connection: Connection, run_id: str, phase: str) -> Counter[str]:
+    """Names of the device events of the run's first step of a phase."""
+    rows = connection.execute(
+        "SELECT links.kernel, count(*) FROM links JOIN steps USING (run_id, step_id) "
+        "WHERE run_id = $run_id AND step_id = (SELECT min(step_id) FROM steps "
+        "WHERE run_id = $run_id AND phase = $phase) GROUP BY links.kernel",
+        {"run_id": run_id, "phase": phase},
+    ).fetchall()
+    return Counter(dict(rows))
+
+
+def _compiled(connection: Connection) -> Iterator[Result]:
+    """The package's eager and compiled samples: bounds, and what a compiled step took."""
+    eager, compiled = (queries.find_run(connection, name) for name in COMPILED)
+    (one,) = predict.predict(connection, eager, ("compile",))["predictions"]
+    tags = {"item": 8, "name": COMPILED[0], "change": "compile", "grain": "median step"}
+    for key in ("low_ns", "high_ns"):
+        yield result(f"compile_{key[:-3]}", "ns", tags, [one[key]])
+    steps = [step["elapsed_ns"] for step in queries.steps(connection, compiled)]
+    yield result("compile_measured", "ns", {**tags, "grain": "profiled step"}, steps)
 
 
 def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[Result]:

@@ -103,6 +103,20 @@ def test_without_a_measured_gap_there_is_a_bound_and_no_prediction(
     assert "no gap" in one["reason"]
 
 
+def test_a_run_with_replays_uses_its_own_gaps_and_leaves_waits_out(
+    trace: TraceBuilder, tmp_path: Path
+) -> None:
+    built = step_trace(trace)
+    built.add("user_annotation", "step#1", 300, 100)
+    built.add_call("cudaGraphLaunch", 310, 5, 9)
+    for start in (320, 322, 324, 380):  # 1 us each: two gaps of 1 us, and one of 55
+        built.add_kernel("node", start, 1, 9)
+    value = predicted(tmp_path, built, "graphs")
+
+    assert (value["gap"]["mean_ns"], value["gap"]["n"]) == (1_000, 2)
+    assert value["gap"]["source"] == "this run's own replays"
+
+
 def test_a_wait_within_the_step_cuts_the_graph(trace: TraceBuilder, tmp_path: Path) -> None:
     built = step_trace(trace)
     built.head["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
