@@ -57,6 +57,15 @@ class Watched:
             "[data-testid='stApp'][data-test-script-state='notRunning']", timeout=PATIENCE_MS
         )
 
+    def drawn(self) -> None:
+        """Wait until the browser has painted all that it was given."""
+        self.page.wait_for_function(
+            """() => !document.querySelector('[data-testid=stSkeleton]')
+              && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')]
+                .every(e => e.querySelector('canvas, svg'))""",
+            timeout=PATIENCE_MS,
+        )
+
     def note_console(self, message: Any) -> None:
         # Opened below the root, Streamlit first looks for its server at the page's address.
         probe = "/_stcore/" in message.location.get("url", "") and "404" in message.text

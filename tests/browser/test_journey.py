@@ -132,6 +132,7 @@ def test_a_slow_statement_is_cancelled_by_a_button(visit):
 @pytest.mark.parametrize("name", PAGES)
 def test_controls_and_charts_have_names_for_a_screen_reader(visit, name):
     seen = visit(PAGES[name])
+    seen.drawn()
     nameless = seen.page.evaluate(
         """() => [...document.querySelectorAll(
           '[data-testid=stMain] :is(input, textarea, button, a, [role=combobox])')]
@@ -179,5 +180,6 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("name", PAGES)
 def test_text_on_the_page_has_the_contrast_of_wcag_aa(visit, name, scheme):
     seen = visit(PAGES[name], scheme=scheme)
-    seen.page.wait_for_timeout(300)
+    seen.drawn()
+    seen.page.wait_for_timeout(300)  # what fades in
     assert seen.page.evaluate(CONTRAST) == []
