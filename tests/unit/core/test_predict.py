@@ -233,3 +233,41 @@ def test_calibration_finds_the_smallest_scale_that_reaches_the_target(
     scale = predict.calibrate(step, target)
     assert scale == 4 * ONE or simulate(step, scale) >= target
     assert scale == 1 or simulate(step, scale - 1) < target
+
+
+@st.composite
+def recorded_steps(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """Rows of a step as a launching thread and one or two streams would leave them, and its end."""
+    calls: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
+    now = done = 0
+    ready: dict[str, int] = {}
+    for number in range(draw(st.integers(1, 14))):
+        now += draw(NS)
+        kind = draw(st.sampled_from(("launch", "memory", "wait", "other_call")))
+        call = {"call_id": number, "account": kind, "start_ns": now, "dur_ns": draw(NS)}
+        if kind in ("launch", "memory"):
+            lane = draw(st.sampled_from(("0/7", "0/20")))
+            start = max(now + draw(NS), ready.get(lane, 0) + draw(st.integers(0, 3000)))
+            dur = draw(NS)
+            events.append(
+                {"call_id": number, "lane": lane, "start_ns": start, "dur_ns": dur, "family": None}
+            )
+            ready[lane] = start + dur
+            done = max(done, start + dur)
+        if kind == "wait":
+            call["dur_ns"] = max(call["dur_ns"], done + draw(NS) - now)
+        calls.append(call)
+        now += call["dur_ns"]
+    end = now + draw(NS)
+    for call in calls:
+        call["step_ns"] = end
+    return calls, sorted(events, key=lambda e: e["start_ns"]), max(end, done)
+
+
+@given(recorded_steps())
+def test_any_recorded_step_of_one_thread_is_given_back_to_the_nanosecond(
+    recorded: tuple[list[dict[str, Any]], list[dict[str, Any]], int],
+) -> None:
+    calls, events, elapsed = recorded
+    assert simulate(predict.timeline(calls, events)) == elapsed
