@@ -89,7 +89,8 @@ class TeamServer:
         self.log, self.stderr = [], []
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "analyzer.cli", "serve", *self._where, "--port", "0"),
+                *(sys.executable, "-m", "analyzer.cli", "serve", *self._where),
+                *(("--port", "0") if "--port" not in given else ()),
                 *(("--workers", "1") if "--workers" not in given else ()),
                 *(("--no-pages",) if "--pages" not in given else ()),
                 *(option for option in given if option != "--pages"),

@@ -12,6 +12,7 @@ from schemas.errors import HostboundError
 from webapp import format, frame, visitor
 
 LOOK_S = 2.0
+TROUBLE = "trouble with a job"
 
 
 def when(seconds: float | None) -> str | None:
@@ -53,6 +54,8 @@ def live() -> None:
         st.info("Uploads wait here on a server: start one with `analyzer serve`.")
         return
     hosting, who = hosted
+    if trouble := st.session_state.get(TROUBLE):  # kept: the list is drawn anew all the time
+        st.error(format.plain(trouble), icon=":material/error:")
     jobs, counts = hosting.jobs(who)
     for place, (state, count) in zip(st.columns(len(counts)), counts.items(), strict=True):
         place.metric(state, f"{count:,}")
@@ -71,10 +74,10 @@ def live() -> None:
         if right.button("Try again", key=f"retry {job['id']}", icon=":material/refresh:"):
             try:  # a fragment runs outside the page's own reader of errors
                 hosting.retry(who, job["id"])
+                st.session_state.pop(TROUBLE, None)
             except HostboundError as error:
-                st.error(format.plain(str(error)), icon=":material/error:")
-            else:
-                st.rerun(scope="fragment")
+                st.session_state[TROUBLE] = str(error)
+            st.rerun(scope="fragment")
 
 
 with frame.page("Jobs", "What is being converted, what waits, what has failed?"):
