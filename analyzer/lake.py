@@ -30,6 +30,8 @@ PARTITIONED = ("ops", "calls", "device_events", "launches", "python_functions")
 # Inserts up to so many rows stay in PostgreSQL until `maintain` writes them to Parquet.
 INLINED_ROWS = 100
 COMMIT_ATTEMPTS = 100
+# How long a writer waits for another one of the same run.
+CLAIM_PATIENCE_S = 120.0
 # What a query of a person may call in FROM: nothing that reaches PostgreSQL or a file.
 _TABLE_FUNCTIONS = frozenset(("unnest", "range", "generate_series", "repeat", "repeat_row"))
 _CATALOGS = frozenset(("", "lake", "system", "temp"))
@@ -271,14 +273,23 @@ def _make_folder(folder: Path, db: Path) -> None:
 
 
 @contextmanager
-def claim(db: Path, what: str) -> Generator[str, None, None]:
+def claim(db: Path, what: str, patience_s: float = CLAIM_PATIENCE_S) -> Generator[str, None, None]:
     """Wait until no other process does `what` in this lake; yields a session name for doing it.
 
     A lake has no unique keys: two writers of one run would both insert it. So a writer holds a lock
     of PostgreSQL, which a process that dies gives back. A commit that the dead process had sent may
     still be under way then: it is waited for by the name of its session.
+
+    Raises:
+        AnalyzerError: Another process still does it after `patience_s`.
+        duckdb.Error: The catalog cannot be reached.
     """
     lake = read(db)
+    deadline = time.monotonic() + patience_s
+    busy = AnalyzerError(
+        f"another process writes {what} to {db} and did so for {patience_s:.0f} s; if none does, "
+        "its host is gone and PostgreSQL has not noticed yet (tcp_keepalives_idle): try later."
+    )
     session = f"hostbound {what}"
     with closing(duckdb.connect(config={"autoinstall_known_extensions": "false"})) as connection:
         load_extensions(connection, ("postgres_scanner",))
@@ -292,11 +303,19 @@ def claim(db: Path, what: str) -> Generator[str, None, None]:
 
         connection.execute("BEGIN")
         key = _quoted(f"{lake.schema} {what}")
-        ask(f"SELECT pg_advisory_xact_lock(hashtextextended({key}, 0))::text AS locked")
+        ask(f"SELECT set_config('lock_timeout', '{patience_s:.3f}s', true) AS set")
+        try:
+            ask(f"SELECT pg_advisory_xact_lock(hashtextextended({key}, 0))::text AS locked")
+        except duckdb.Error as error:
+            if "lock timeout" in str(error):
+                raise busy from error
+            raise
         while ask(
             "SELECT count(*) FROM pg_stat_clear_snapshot(), pg_stat_activity "
             f"WHERE application_name = {_quoted(session)} AND state <> 'idle'"
         ):
+            if time.monotonic() > deadline:
+                raise busy
             time.sleep(0.05)
         try:
             yield session

@@ -195,7 +195,7 @@ class ObjectStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def ray_cluster(script: Path, *arguments: object, nodes: int = 2, timeout_s: float = 280) -> str:
+def ray_cluster(script: Path, *arguments: object, nodes: int = 2, timeout_s: float = 800) -> str:
     """Run a Python script beside a Ray cluster, in namespaces that end with it; what it printed.
 
     The script finds the cluster by RAY_ADDRESS. Every process of the cluster is in a process
