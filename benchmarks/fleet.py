@@ -82,13 +82,15 @@ def main() -> int:
                     parameters = {"system": system, "workers": workers, "traces": count}
                     parameters |= {"killed_workers": answer["killed"]}
                     results += rows(parameters, count, json_bytes, answer)
+                    # Others may use this machine too: what was runnable in the last minute.
+                    busy = os.getloadavg()[0]
+                    results.append(result("load_average", "processes", parameters, [busy]))
                     if whole:
                         results += size_rows(parameters, lake, postgres, count)
         finally:
             postgres.close()
     about = environment("duckdb", "ray", "polars", "pyarrow", "msgspec", "isal")
     about["trace"] = {"json_bytes": json_bytes, "events": events, "tiled_from": SOURCE.parent.name}
-    # Others may have used this machine too.
     about["load_average"] = {"before": load_before, "after": os.getloadavg()}
     print()
     print_table(results)
