@@ -16,6 +16,7 @@ from typing import Any
 from analyzer.server.state import Row, State
 
 STATES = ("queued", "running", "done", "failed")
+_MOST_ATTEMPTS = 10  # a server that is killed is seldom the fault of what it converts
 
 
 def insert(
@@ -132,8 +133,18 @@ class Jobs:
             )
 
     def requeue_all(self) -> int:
-        """At start: what ran when the server ended is queued again."""
+        """At start: what ran when the server ended is queued again, but not for ever.
+
+        A conversion that takes the whole server down with it would do so at every start.
+        """
         with self._state.transaction() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'failed', finished_at = ?, error = 'the server ended ' || "
+                "attempts || ' times while it was converted; the original is kept. Look at the "
+                "server''s log and memory, then have it tried again.' "
+                "WHERE state = 'running' AND attempts >= ?",
+                (self._clock(), _MOST_ATTEMPTS),
+            )
             return connection.execute(
                 "UPDATE jobs SET state = 'queued' WHERE state = 'running'"
             ).rowcount

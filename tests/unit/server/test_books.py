@@ -196,6 +196,27 @@ def test_what_ran_when_the_server_ended_is_queued_again(books: Books) -> None:
     assert (job["id"], job["attempts"]) == (job_id, 2)
 
 
+def test_a_job_that_ends_the_server_again_and_again_fails_and_can_be_tried_again(
+    books: Books,
+) -> None:
+    job_id = queue(books, "perf")
+    other = queue(books, "perf")
+    for _ in range(9):
+        assert books.jobs.claim()
+        assert books.jobs.requeue_all() == 1
+    assert books.jobs.claim()
+
+    assert books.jobs.requeue_all() == 0
+    job = books.jobs.get("perf", job_id)
+    assert job is not None
+    assert job["state"] == "failed"
+    assert "ended 10 times" in job["error"]
+    following = books.jobs.claim()
+    assert following is not None
+    assert following["id"] == other
+    assert books.jobs.retry("perf", job_id) is not None
+
+
 def test_only_a_failed_job_of_the_team_is_tried_again(books: Books) -> None:
     job_id = queue(books, "perf")
     assert books.jobs.retry("perf", job_id) is None
