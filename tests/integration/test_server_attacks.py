@@ -375,6 +375,7 @@ def test_a_trace_of_too_many_events_is_refused(site: Site) -> None:
         b"[" * 100_000,
         b'{"traceEvents":' + b"[" * 100_000,
     ],
+    ids=["no gzip", "no zip", "gzip of no JSON", "no text", "nested", "nested events"],
 )
 def test_rubbish_fails_its_job_and_nothing_else(site: Site, content: bytes) -> None:
     job = send_as_job(site, content)
