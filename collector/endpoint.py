@@ -50,7 +50,7 @@ class Answer:
         """What the server says about it, in one line."""
         text = self.json().get("detail")
         said = text if isinstance(text, str) and text else http.client.responses.get(self.status)
-        return " ".join((said or "no reason given").split())[:300]
+        return one_line(said or "no reason given", 300)
 
     def retry_after_s(self) -> float | None:
         """Seconds the server asks to wait, None if it does not say.
@@ -133,6 +133,11 @@ class Endpoint:
             raise Unreachable(_reason(error)) from error
         finally:
             connection.close()
+
+
+def one_line(text: str, most: int) -> str:
+    """Somebody else's text as a single printable line: no control character reaches a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:most]
 
 
 def parse_endpoint(url: str, token: str | None, insecure: bool = False) -> Endpoint:

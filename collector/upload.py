@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from collector.archive import Archive
-from collector.endpoint import TOKEN_VARIABLE, Answer, Endpoint, Unreachable
+from collector.endpoint import TOKEN_VARIABLE, Answer, Endpoint, Unreachable, one_line
 from collector.errors import CollectorError
 
 UPLOADS = "/api/v1/uploads"
@@ -30,6 +30,7 @@ PIECE_BYTES = 64 << 20
 
 _TUS = {"Tus-Resumable": "1.0.0"}
 _PASSING = (408, 423, 425, 429)  # and every 5xx
+_LONGEST_NAME = 200  # characters; a server takes 500
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _SHORTEST_SILENCE_S = 5.0
@@ -211,7 +212,10 @@ class Uploader:
             found = job if isinstance(job, dict) else found
             state = found.get("state")
             if state in ("done", "failed"):
-                return Conversion(state, _run_ids(found), found.get("error"))
+                error = found.get("error")
+                return Conversion(
+                    state, _run_ids(found), one_line(error, 500) if isinstance(error, str) else None
+                )
             self._patience.progress()  # it answers: however long the conversion takes
             self._sleep(pause)
             pause = min(5.0, pause * 1.5)
@@ -340,7 +344,7 @@ class Uploader:
 
     def _refusal(self, answer: Answer, what: str) -> Refused:
         if 300 <= answer.status < 400:
-            said = f"it sends on to {answer.headers.get('location', 'nowhere')}"
+            said = f"it sends on to {one_line(answer.headers.get('location', 'nowhere'), 200)}"
             remedy = "give that address if you trust it"
         else:
             said, remedy = answer.detail().rstrip("."), _REMEDY.get(answer.status)
@@ -368,15 +372,12 @@ class _Sending:
             "sha256": self.sha256,
             "size": self.archive.size,
             "format": self.archive.format,
-            "name": _one_line(self.archive.name),
-            "host": None if self.archive.host is None else _one_line(self.archive.host),
+            "name": one_line(self.archive.name, _LONGEST_NAME),
+            "host": None
+            if self.archive.host is None
+            else one_line(self.archive.host, _LONGEST_NAME),
             "metadata": self.metadata,
         }
-
-
-def _one_line(text: str) -> str:
-    """What a server takes as a name: printable, and not long."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
 
 
 def _is_passing(answer: Answer) -> bool:
@@ -385,4 +386,4 @@ def _is_passing(answer: Answer) -> bool:
 
 def _run_ids(found: Mapping[str, Any]) -> list[str]:
     value = found.get("run_ids")
-    return [str(run_id) for run_id in value] if isinstance(value, list) else []
+    return [one_line(str(run_id), 100) for run_id in value] if isinstance(value, list) else []

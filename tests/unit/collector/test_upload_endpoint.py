@@ -194,5 +194,6 @@ def test_how_long_to_wait_is_never_taken_from_this_hosts_clock(
 
 def test_an_answer_is_told_in_one_line() -> None:
     assert Answer(403, {}, b'{"detail": "not\\n  allowed"}').detail() == "not allowed"
+    assert Answer(400, {}, b'{"detail": "a\\u001b[31mb"}').detail() == "a [31mb"
     assert Answer(503, {}, b"<html>").detail() == "Service Unavailable"
     assert Answer(200, {}, b"[1]").json() == {}
