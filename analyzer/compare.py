@@ -8,6 +8,7 @@ nanoseconds.
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Sequence
@@ -248,10 +249,21 @@ def _unlike(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     ):
         one, two = a.get(key), b.get(key)
         if one != two and one is not None and two is not None:
-            found.append(f"{what} differ: {one} and {two}")
+            unlike = _versions(one, two) if key == "versions" else f"{one} and {two}"
+            found += [f"{what} differ: {unlike}"] if unlike else []
     if a.get("host") is None or b.get("host") is None:
         found.append("a run does not name its host: whether it is the same one is unknown")
     return found
+
+
+def _versions(one: str, two: str) -> str:
+    """Of two JSON objects, library -> version, those that differ."""
+    a, b = json.loads(one), json.loads(two)
+    return ", ".join(
+        f"{name} {a.get(name, 'unknown')} and {b.get(name, 'unknown')}"
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name) != b.get(name)
+    )
 
 
 def _phase_warnings(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

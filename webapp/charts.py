@@ -750,7 +750,10 @@ def sweep_lines(
             legend=alt.Legend(title=None, orient="top", labelLimit=300),
         ),
     )
-    lines = base.mark_line(strokeWidth=2)
+    # Through the mean of each place. Words have no order that a line could follow.
+    lines = base.mark_line(strokeWidth=2).encode(
+        y=alt.Y("mean(value):Q", title=title, scale=domain)
+    )
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
         shape=alt.Shape("series:N", sort=series),
         tooltip=[
@@ -760,7 +763,7 @@ def sweep_lines(
             alt.Tooltip("exact:N", title=title),
         ],
     )
-    layers: list[Any] = [lines, points]
+    layers: list[Any] = [points] if ordinal else [lines, points]
     if quantity == "hdbi":
         bounds = pl.DataFrame(
             {

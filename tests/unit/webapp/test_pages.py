@@ -166,6 +166,24 @@ def test_compare_says_what_changed_and_names_the_unknown_host(samples_store, sho
     assert len("".join(asked).split(",")) == 2
 
 
+def test_compare_names_the_libraries_whose_versions_differ(samples_store, show, tmp_path):
+    store = tmp_path / "hosts.duckdb"
+    shutil.copy(samples_store, store)
+    with duckdb.connect(str(store)) as connection:
+        for name, torch in ((EAGER, "2.11.0"), (GRAPH, "2.12.0")):
+            connection.execute(
+                "INSERT INTO hosts (host_id, host, versions) VALUES (?, ?, ?)",
+                [torch, f"host-{torch}", f'{{"python": "3.12", "torch": "{torch}"}}'],
+            )
+            connection.execute("UPDATE runs SET host_id = ? WHERE name = ?", [torch, name])
+    said = [
+        warning.value.replace("\\", "")
+        for warning in show(store, "compare", runs=f"{EAGER},{GRAPH}").warning
+    ]
+    assert "library versions differ: torch 2.11.0 and 2.12.0" in said
+    assert "hosts differ: host-2.11.0 and host-2.12.0" in said
+
+
 def test_compare_with_one_run_asks_for_another(samples_store, show):
     assert "Choose two runs or more" in texts(show(samples_store, "compare", runs=EAGER))
 
