@@ -12,6 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from analyzer.server import owner
 from teamserver import ROOT, TeamServer, make_token, trace_bytes, wait_for
@@ -247,6 +250,31 @@ def test_nothing_of_the_pages_is_shown_without_login(
         assert client.get(path).status_code == 401
         forged = {"Cookie": "hostbound_session=" + "x" * 43}
         assert client.get(path, headers=forged).status_code == 401
+
+
+@pytest.mark.parametrize("case", ["no login", "forged", "another site"])
+def test_the_pages_socket_is_closed_to_strangers(
+    team_server: tuple[TeamServer, str, str], case: str
+) -> None:
+    """The pages live on a web socket: what guards requests must guard it too."""
+    server, reads, _ = team_server
+    with server.client() as browser:
+        browser.post("/login", data={"token": reads})
+        session = browser.cookies["hostbound_session"]
+    url = server.url.replace("http://", "ws://") + "/_stcore/stream"
+    cookie = {"no login": "", "forged": "x" * 43, "another site": session}[case]
+    headers = {"Cookie": f"hostbound_session={cookie}"} if cookie else {}
+    origin = "http://evil.example" if case == "another site" else server.url
+
+    with (
+        pytest.raises(InvalidStatus, match="403"),
+        connect(url, additional_headers=headers, origin=Origin(origin), proxy=None),
+    ):
+        pass
+
+    welcome = {"Cookie": f"hostbound_session={session}"}
+    with connect(url, additional_headers=welcome, origin=Origin(server.url), proxy=None):
+        pass
 
 
 def test_only_a_token_that_reads_logs_in(team_server: tuple[TeamServer, str, str]) -> None:
