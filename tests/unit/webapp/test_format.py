@@ -104,6 +104,26 @@ def test_an_upload_from_a_page_that_has_read_does_not_wait_for_itself(tmp_path, 
         assert len(data.runs()) == 2
 
 
+def test_a_typed_statement_does_not_wait_for_a_writer_that_waits_for_its_page(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "three.duckdb"))
+    data.take_turns()
+    content = written(tmp_path / "one.json", CPU_EVENTS).read_bytes()
+    data.load([("one.json", io.BytesIO(content))])
+    other = written(tmp_path / "two.json", CPU_EVENTS[:2]).read_bytes()
+    uploading = threading.Thread(target=lambda: data.load([("two.json", io.BytesIO(other))]))
+    with data.one_connection():
+        assert len(data.runs()) == 1
+        uploading.start()
+        uploading.join(0.3)
+        statement = data.Statement("SELECT count(*) AS runs FROM runs", 10, 5.0)
+        assert statement.wait(8)
+        assert statement.rows()["runs"].item() in (1, 2)
+    uploading.join(30)
+    assert not uploading.is_alive()
+
+
 def test_uploaded_nonsense_is_refused_in_words(tmp_path, monkeypatch):
     monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
     results = data.load([("holiday.json", io.BytesIO(b"no trace at all"))])
