@@ -296,6 +296,8 @@ def _hybrid(book: Book, hybrid: dict[str, Any]) -> str:
     gaps = eager["n"] if eager else 0
     return f"""## 7. The hybrid runtime: which account the graphs removed
 
+![Decode steps by account: mixtures of experts and the hybrid runtime](images/study-accounts.png)
+
 {t.hybrid_accounts(book)}
 
 `framework`, `library` and `launch` are gone; one graph launch stands for {number(launches[0])} launches. What is left in
@@ -448,6 +450,7 @@ def plots(content: dict[str, Any], folder: Path = IMAGES) -> list[Path]:
     for name, chart in (
         ("study-gpt2", gpt2_chart(book)),
         ("study-predictions", prediction_chart(book)),
+        ("study-accounts", account_chart(book)),
     ):
         path = folder / f"{name}.png"
         chart.save(str(path), scale_factor=2)
@@ -486,6 +489,58 @@ def gpt2_chart(book: Book) -> Any:
     ours = base.transform_filter("datum.run != 'the paper'").mark_line()
     return (half + ours + base.mark_point(size=60, filled=True)).properties(
         width=520, height=260, background="white"
+    )
+
+
+SHOWN = {
+    "OLMoE, host loop (2,048)": "olmoe-1b-7b-bs1-s2048-eager",
+    "OLMoE, grouped products (2,048)": "olmoe-1b-7b-bs1-s2048-grouped_mm",
+    "OLMoE, grouped, as graphs (512)": "olmoe-bs1-s512-grouped_mm-graph",
+    "LLaMA-2-7B, eager (100)": t.HYBRID["eager"],
+    "LLaMA-2-7B, hybrid (100)": t.HYBRID["hybrid"],
+}
+
+
+def account_chart(book: Book) -> Any:
+    """Where the launching thread is in a decode step, by account; exposed in full colour."""
+    import altair as alt  # only where figures are drawn
+
+    from webapp import theme
+
+    rows: list[dict[str, Any]] = []
+    for label, name in SHOWN.items():
+        for order, account in enumerate(theme.ACCOUNTS):
+            of = {"name": name, "phase": "decode", "account": account}
+            whole, bare = book.p50("account", **of), book.p50("exposed", **of)
+            if whole is None or bare is None:
+                continue
+            for part, value in (("exposed", bare), ("hidden", whole - bare)):
+                rows.append(
+                    {"run": label, "account": account, "ms": value / MS, "part": part}
+                    | {"order": 2 * order + (part == "hidden")}
+                )
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(size=22)
+        .encode(
+            x=alt.X(
+                "ms:Q",
+                title="a decode step, batch 1 (prompt), ms, profiled; pale: the GPU was busy",
+            ),
+            y=alt.Y("run:N", sort=list(SHOWN), title=None, axis=alt.Axis(labelLimit=260)),
+            color=alt.Color(
+                "account:N",
+                title="the host is in",
+                scale=alt.Scale(domain=list(theme.ACCOUNTS), range=list(theme.ACCOUNTS.values())),
+            ),
+            opacity=alt.Opacity(
+                "part:N",
+                legend=None,
+                scale=alt.Scale(domain=["exposed", "hidden"], range=[1, theme.HIDDEN]),
+            ),
+            order="order:Q",
+        )
+        .properties(width=560, height=150, background="white")
     )
 
 

@@ -43,6 +43,25 @@ def test_a_job_that_fails_costs_itself_only(two_jobs: list[Job], tmp_path: Path)
     assert [read_manifest(tmp_path / n).mode for n in ("eager", "graph")] == ["eager", "graph"]
 
 
+def test_what_a_cpu_rehearsed_is_analysed_without_figures_of_a_device(
+    two_jobs: list[Job], tmp_path: Path
+) -> None:
+    pytest.importorskip("duckdb")
+    import study_analyse
+    from study_tables import Book
+
+    runs, target = tmp_path / "runs", tmp_path / "study.json"
+    study_record.work(runs, ["eager"], 60, True)
+    study_analyse.analyse(runs, target)
+
+    book = Book(json.loads(target.read_text()))
+    (steps,) = book.all("step_unprofiled", name="eager", phase="decode")
+    assert steps["n"] == 4  # two requests of two decode steps
+    assert {value for row in book.all("ledger_less_wall") for value in row["samples"]} == {0}
+    assert not book.all("predicted", name="eager")
+    assert book.one("compile_low")["p50"] > 0  # from the package's samples
+
+
 def test_nothing_is_begun_after_the_time_is_over(two_jobs: list[Job], tmp_path: Path) -> None:
     assert study_record.work(tmp_path, ["eager"], -1, True) == 0
     assert study_record.read_index(tmp_path) == []
