@@ -84,6 +84,7 @@ class Service:
         """Let running jobs end within `grace_s`; what has not ended is queued again."""
         self.ready.clear()
         self.pool.stop(grace_s)
+        self.sql.close()
 
 
 def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) -> Service:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,11 @@ class Sql:
         self._metrics = metrics
         self._places = threading.BoundedSemaphore(limits.sql_at_once)
         self._snapshots = _Snapshots(layout, limits)
+        self._spare = _Spare()
+
+    def close(self) -> None:
+        """End the child that waits."""
+        self._spare.close()
 
     def run(
         self,
@@ -87,7 +92,7 @@ class Sql:
             rows_wanted = min(limit, self._limits.sql_rows)
             with self._snapshots.of(team) as snapshot:
                 request = sql_child.Request(
-                    path=str(snapshot),
+                    path=str(snapshot.absolute()),  # the child works elsewhere
                     sql=sql,
                     limit=rows_wanted,
                     seconds=seconds,
@@ -103,18 +108,10 @@ class Sql:
             self._places.release()
 
     def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> pa.Table:
-        child = subprocess.Popen(
-            [sys.executable, "-m", sql_child.__name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=Path(request.path).parent,
-            env={
-                **(lake.environment() if lake.is_lake(Path(request.path)) else {}),
-                **{"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"},
-            },
-            start_new_session=True,
-        )
+        if lake.is_lake(Path(request.path)):
+            child = _child(lake.environment())
+        else:
+            child = self._spare.take()
         assert child.stdin is not None
         assert child.stdout is not None
         try:
@@ -126,6 +123,7 @@ class Sql:
             child.kill()
             child.wait()
             child.stdout.close()
+            self._spare.refill()
         if answer[:1] == sql_child.ROWS:
             with pa.ipc.open_stream(pa.py_buffer(answer)[1:]) as reader:
                 return reader.read_all()
@@ -189,6 +187,56 @@ class Sql:
         if trouble is not None:
             raise trouble
         return b"".join(pieces)
+
+
+def _child(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process that loads what it needs, then waits for a statement."""
+    return subprocess.Popen(
+        [sys.executable, "-m", sql_child.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={
+            **environment,
+            **{"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"},
+        },
+        start_new_session=True,
+    )
+
+
+class _Spare:
+    """One child that is ready, from the first statement on: starting one takes half a second. Each
+    answers one statement only.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def take(self) -> subprocess.Popen[bytes]:
+        """The ready child, or a new one."""
+        with self._lock:
+            child, self._ready = self._ready, None
+        if child is not None and child.poll() is None:
+            return child
+        return _child({})
+
+    def refill(self) -> None:
+        """Have a child ready again."""
+        with self._lock:
+            if self._ready is None and not self._closed:
+                self._ready = _child({})
+
+    def close(self) -> None:
+        """End it; there will be none any more."""
+        with self._lock:
+            self._closed = True
+            child, self._ready = self._ready, None
+        if child is not None:
+            child.kill()
+            child.wait()
 
 
 class _Snapshots:
