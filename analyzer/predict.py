@@ -437,6 +437,8 @@ def _graphs(
     nodes = len(s.events)
     if sum(e["in_graph"] for e in s.events) * 2 > nodes:
         return {"reason": "the step replays graphs already"}
+    if len({e["device"] for e in s.events}) > 1:
+        return {"reason": "the step runs on several devices, and graphs are of one"}
     busy = s.step["device_busy_ns"]
     pieces = _pieces(s)
     launch = totals["launch_floor_ns"] or 0

@@ -3,6 +3,7 @@
 -- step's start; family is NULL for copies and memsets; mine: its call is one of the main thread.
 SELECT
   device_events.call_id, device_events.kind, kernels.family,
+  device_events.device,
   device_events.device || '/' || device_events.stream AS lane,
   device_events.start_ns - steps.start_ns AS start_ns, device_events.dur_ns,
   device_events.graph_index IS NOT NULL AS in_graph,

@@ -117,6 +117,18 @@ def test_a_run_with_replays_uses_its_own_gaps_and_leaves_waits_out(
     assert value["gap"]["source"] == "this run's own replays"
 
 
+def test_a_step_on_two_devices_is_not_foretold_as_one_graph(
+    trace: TraceBuilder, tmp_path: Path
+) -> None:
+    built = step_trace(trace)
+    built.add_call("cudaLaunchKernel", 140, 3, 4)
+    built.add_kernel("gemm_d", 145, 10, 4, device=1)
+    (one,) = predicted(tmp_path, built, "graphs")["predictions"]
+
+    assert one["predicted_ns"] is None
+    assert "several devices" in one["reason"]
+
+
 def test_a_wait_within_the_step_cuts_the_graph(trace: TraceBuilder, tmp_path: Path) -> None:
     built = step_trace(trace)
     built.head["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
