@@ -247,8 +247,8 @@ The order scan, elementwise, reduce, nvjet GEMM is the paper's, and so is the si
 the paper's dearest family, GEMMs of cuBLAS outside nvjet (1.88 us). On this library nearly every GEMM is an nvjet kernel;
 what remains (`splitKreduce`, one CUTLASS kernel) is no comparable set. Values below zero are kernels that start sooner
 than the empty one: both are medians of blocks among all others', each with one unsampled call before it, and the
-floor moves by more than that with the way of sampling alone (9). So families can be ordered by their medians over many
-kernels, single kernels cannot."""
+floor moves by more than that with the way of sampling alone (9). Neighbours in the order change places between
+recordings ([decision 5](decisions/0005-replay-in-warm-blocks.md)); its ends do not."""
 
 
 def _attention(book: Book, _hybrid: dict[str, Any]) -> str:
