@@ -30,7 +30,8 @@ HARM = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>'
 @dataclass(frozen=True)
 class Team:
     server: TeamServer
-    token: str
+    token: str  # reads
+    admin: str
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def team(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Iterato
         client.upload(b"no trace", name="broken <b>one</b>")
     with server.client(admins["other"]) as client:
         client.upload(trace_bytes(seed=5), name="run_of_other")
-    yield Team(server, make_token(data, "perf", "read"))
+    yield Team(server, make_token(data, "perf", "read"), make_token(data, "loader", "admin"))
     server.stop()
 
 
@@ -121,6 +122,50 @@ def test_failed_conversions_are_shown_with_their_reason(
     watched.page.get_by_text("is no trace").first.wait_for()
     watched.page.get_by_role("button", name="Try again").click()
     watched.page.get_by_text("lacks the scope upload").wait_for()  # this token reads only
+
+
+def load(watched: Watched, *files: Path) -> None:
+    watched.page.get_by_text("Load a trace or a run directory").click()
+    watched.page.locator("input[type=file]").set_input_files([str(file) for file in files])
+    watched.page.get_by_role("button", name="Load into the store").click()
+
+
+def test_what_is_dropped_on_a_page_becomes_an_upload(
+    team: Team, enter: Callable[[str], Watched], samples_dir: Path, tmp_path: Path
+) -> None:
+    """A trace, and all files of a run directory, kept and converted like any other upload."""
+    trace = tmp_path / "dropped.json"
+    trace.write_bytes(trace_bytes(seed=9))
+    folder = samples_dir / "gpt2-prefill-bs1-s512-graph"
+    watched = enter(team.server.url)
+    log_in(watched, team.admin)
+
+    load(watched, trace)
+    watched.page.get_by_text("dropped is in the store").wait_for()
+    watched.open("")
+    load(watched, *sorted(folder.iterdir()))
+    watched.page.get_by_text("gpt2-prefill-bs1-s512-graph is in the store").wait_for()
+
+    with team.server.client(team.admin) as client:
+        jobs = client.get("/api/v1/jobs").json()["jobs"]
+        assert [job["state"] for job in jobs] == ["done", "done"]
+        original = client.get("/api/v1/runs/dropped/original")
+        assert original.content == trace.read_bytes()
+        listed = client.get("/api/v1/runs").json()["runs"]
+        assert {run["source"] for run in listed} == {"trace", "run_directory"}
+
+
+def test_who_may_not_upload_is_told_so_on_the_page(
+    team: Team, enter: Callable[[str], Watched], tmp_path: Path
+) -> None:
+    trace = tmp_path / "dropped.json"
+    trace.write_bytes(trace_bytes(seed=10))
+    watched = enter(team.server.url)
+    log_in(watched, team.token)
+
+    load(watched, trace)
+
+    watched.page.get_by_text("lacks the scope upload").wait_for()
 
 
 # -- an identity provider
