@@ -91,15 +91,21 @@ class Jobs:
     def claim(self) -> Row | None:
         """Take the next job, if there is one; it is running then."""
         with self._state.transaction() as connection:
-            row = connection.execute(
+            # Two statements: RETURNING is younger than the SQLite of systems in use.
+            found = connection.execute(
+                "SELECT min(seq) AS seq FROM jobs AS waiting WHERE state = 'queued' GROUP BY team "
+                "ORDER BY (SELECT max(claim) FROM jobs AS past WHERE past.team = waiting.team), "
+                "min(seq) LIMIT 1"
+            ).fetchone()
+            if found is None:
+                return None
+            connection.execute(
                 "UPDATE jobs SET state = 'running', started_at = ?, attempts = attempts + 1, "
-                "claim = (SELECT max(claim) + 1 FROM jobs) "
-                "WHERE id = (SELECT id FROM jobs AS waiting WHERE state = 'queued' ORDER BY "
-                "  (SELECT max(claim) FROM jobs AS past WHERE past.team = waiting.team), seq "
-                "  LIMIT 1) RETURNING *",
-                (self._clock(),),
-            ).fetchall()
-        return _shown(dict(row[0])) if row else None
+                "claim = (SELECT max(claim) + 1 FROM jobs) WHERE seq = ?",
+                (self._clock(), found["seq"]),
+            )
+            row = connection.execute("SELECT * FROM jobs WHERE seq = ?", (found["seq"],)).fetchone()
+        return _shown(dict(row))
 
     def finish(
         self,

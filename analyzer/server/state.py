@@ -37,7 +37,9 @@ CREATE TABLE jobs (
   attempts INTEGER NOT NULL DEFAULT 0, claim INTEGER NOT NULL DEFAULT 0,
   error TEXT, run_ids TEXT NOT NULL DEFAULT '[]', results TEXT NOT NULL DEFAULT '[]',
   queued_at REAL NOT NULL, started_at REAL, finished_at REAL);
-CREATE INDEX jobs_by_state ON jobs (state, seq);
+CREATE INDEX jobs_by_state ON jobs (state, team, seq);
+CREATE INDEX jobs_by_claim ON jobs (team, claim);
+CREATE INDEX jobs_by_turn ON jobs (claim);
 CREATE INDEX jobs_by_team ON jobs (team, seq);
 CREATE INDEX jobs_by_sha256 ON jobs (team, sha256, seq);
 """
