@@ -24,7 +24,7 @@ STYLE = """<style>
 st.set_page_config(page_title="Hostbound", page_icon=str(ICON), layout="wide")
 st.html(STYLE)
 visitor.enter()
-st.navigation(
+page = st.navigation(
     [
         st.Page(PAGES / "runs.py", title="Runs", icon=":material/list:", default=True),
         st.Page(PAGES / "run.py", title="Run", icon=":material/speed:", url_path="run"),
@@ -52,5 +52,6 @@ st.navigation(
         ),
     ],
     position="top",
-).run()
+)
 visitor.leave()
+page.run()

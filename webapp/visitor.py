@@ -47,17 +47,20 @@ def _show_login(hosting: pages.Hosting, claims: dict[str, Any] | None) -> None:
 
 
 def leave() -> None:
-    """In the side bar: whose runs these are, and the way out."""
+    """Above the page, at the right: whose runs these are, and the way out."""
     hosting = pages.current()
     found: pages.Principal | None = st.session_state.get(_KEY)
     if hosting is None or found is None or found.name == "open":
         return
-    with st.sidebar:
-        st.caption(f"Team {found.team}")
-        if hosting.has_identity_provider and found.token_id is None:
-            st.button("Log out", on_click=st.logout, icon=":material/logout:")
-        else:
-            st.link_button("Log out", "/logout", icon=":material/logout:")
+    row = st.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"
+    )
+    row.caption(f"Team {found.team}", width="content")
+    icon = ":material/logout:"
+    if hosting.has_identity_provider and found.token_id is None:
+        row.button("Log out", on_click=st.logout, icon=icon, type="tertiary")
+    else:
+        row.link_button("Log out", "/logout", icon=icon, type="tertiary")
 
 
 def hosted() -> tuple[pages.Hosting, pages.Principal] | None:
