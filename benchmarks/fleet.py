@@ -3,7 +3,7 @@ workers? And is each run there exactly once although a worker was killed on the 
 
 Starts a PostgreSQL of its own, and Ray in a network namespace; Parquet goes to the local disk. Runs
 in the fleet's environment: .venv-fleet/bin/python benchmarks/fleet.py. Workers are held to as many
-cores as there are of them; PostgreSQL is not. The traces are tiled from a real one and differ in one
+cores as there are of them; PostgreSQL is not. The traces are tiled from a real one and differ in a
 number. Fails if a run is lost, doubled or has other rows than the first.
 """
 
