@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from analyzer.errors import AnalyzerError
 from analyzer.server import pages
@@ -25,6 +26,8 @@ def enter() -> None:
     if found is None:
         _show_login(hosting, claims)
         st.stop()
+    if hosting.has_identity_provider and (context := get_script_run_ctx()):
+        hosting.let_in(context.session_id)
 
 
 def _claims() -> dict[str, Any] | None:

@@ -32,6 +32,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 _API = ("/api", "/healthz", "/readyz", "/metrics")
 # The app's own scripts and icon: the same for everybody, asked for before anybody has logged in.
 _PUBLIC = ("/static/", "/favicon", "/_stcore/health")
+_FILES = "/_stcore/upload_file/"
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -178,7 +179,10 @@ class Front:
         service = self._service
         headers = Headers(scope=scope)
         if service.door.oidc is not None:
-            return True  # the pages themselves send to the identity provider
+            # The pages themselves send to the identity provider. Files they take into memory before
+            # that, so these are for sessions of people who have been let in.
+            path: str = scope["path"]
+            return not path.startswith(_FILES) or path.split("/")[3] in service.let_in
         if not service.needs_login():
             return sent_to_here(headers, service)
         cookies = Request({**scope, "type": "http"}).cookies

@@ -22,6 +22,7 @@ from analyzer.server.uploads import Announced
 
 _PIECE = 1 << 20
 _LOOK_S = 0.1
+_MOST_LET_IN = 10_000
 _KNOWN = tuple(Ingested.__dataclass_fields__)
 
 
@@ -44,6 +45,13 @@ class ServiceHosting:
             name = str((claims or {}).get("email", "somebody"))
             return Principal(team, frozenset(("read", "upload")), None, name) if team else None
         return None if self._service.needs_login() else OPEN
+
+    def let_in(self, page_session: str) -> None:
+        known = self._service.let_in
+        known.pop(page_session, None)
+        known[page_session] = None
+        while len(known) > _MOST_LET_IN:
+            known.pop(next(iter(known)), None)
 
     def store(self, visitor: Principal) -> Path:
         return self._service.store(visitor.team)

@@ -32,6 +32,10 @@ class Hosting(Protocol):
         """
         ...
 
+    def let_in(self, page_session: str) -> None:
+        """Somebody of a team looks through this session of Streamlit's: it may take files."""
+        ...
+
     def store(self, visitor: Principal) -> Path:
         """The store of a visitor's team."""
         ...

@@ -55,6 +55,8 @@ class Service:
     sql: Sql
     log: Log
     ready: threading.Event = field(default_factory=threading.Event)
+    # Sessions of pages that somebody logged in to by the identity provider, the newest last.
+    let_in: dict[str, None] = field(default_factory=dict[str, None])
 
     def needs_login(self) -> bool:
         """Whether a request without a token is refused. From the first token on, it is."""

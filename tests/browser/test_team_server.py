@@ -281,7 +281,7 @@ def provided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TeamSer
 
 
 def test_an_identity_provider_logs_in_and_tells_the_team(
-    provided: tuple[TeamServer, Provider], enter: Callable[[str], Watched]
+    provided: tuple[TeamServer, Provider], enter: Callable[[str], Watched], tmp_path: Path
 ) -> None:
     server, provider = provided
     provider.groups = ["others", "gpu people"]
@@ -294,6 +294,22 @@ def test_an_identity_provider_logs_in_and_tells_the_team(
     watched.page.get_by_text("Team perf").wait_for()
     watched.open("sql?" + urlencode({"sql": "SELECT name FROM runs", "run": 1}))
     watched.page.get_by_text("1 row, at most").wait_for()
+    trace = tmp_path / "by_ada.json"
+    trace.write_bytes(trace_bytes(seed=21))
+    watched.open("")
+    load(watched, trace)
+    watched.page.get_by_text("by_ada is in the store").wait_for()
+
+
+def test_pages_take_no_file_before_somebody_has_logged_in(
+    provided: tuple[TeamServer, Provider],
+) -> None:
+    """Streamlit keeps what comes in memory, for any session that is open."""
+    server, _ = provided
+    with server.client() as nobody:
+        answer = nobody.put("/_stcore/upload_file/some-session/some-file", content=b"x")
+        assert answer.status_code == 401
+        assert nobody.put("/_stcore/upload_file/", content=b"x").status_code == 401
 
 
 def test_somebody_without_a_team_sees_nothing(
