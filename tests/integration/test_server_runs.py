@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -124,6 +125,36 @@ def test_an_upload_in_pieces_of_any_size_arrives(client: TeamClient) -> None:
         size *= 3
         assert sent.headers["Upload-Offset"] == str(at)
     assert client.job_of(content)["state"] == "done"
+
+
+def test_an_upload_takes_no_memory_of_its_size(client: TeamClient, server: TeamServer) -> None:
+    """160 MiB in one request, streamed to the disk and hashed from there."""
+    pieces = [bytes([number]) * (1 << 20) for number in range(160)]
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    size = len(pieces) << 20
+    assert server.process is not None
+    before = most_resident(server.process.pid)
+    answer = client.post("/api/v1/uploads", json={"sha256": digest.hexdigest(), "size": size})
+    headers = {
+        "Content-Type": "application/offset+octet-stream",
+        "Content-Length": str(size),
+        "Upload-Offset": "0",
+    }
+
+    sent = client.patch(answer.json()["url"], content=iter(pieces), headers=headers)
+
+    assert sent.headers["Hostbound-Sha256"] == digest.hexdigest()
+    assert most_resident(server.process.pid) - before < 40 << 20
+
+
+def most_resident(pid: int) -> int:
+    """The most memory that a process has held, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("no VmHWM")
 
 
 def test_tus_is_spoken_as_its_clients_expect(client: TeamClient) -> None:
