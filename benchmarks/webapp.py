@@ -114,7 +114,10 @@ def build(store: Path, runs: int, events: int) -> None:
                         f"'{('eager', 'compile', 'hybrid')[run % 3]}' AS mode",
                     ]
                 elif table == "traces":
-                    changed.append(f"end_ns + {(copies - 1) * span} AS end_ns")
+                    changed += [
+                        f"end_ns + {(copies - 1) * span} AS end_ns",
+                        f"events * {copies} AS events",
+                    ]
                 order = " ORDER BY n" if table in MOVED else ""
                 connection.execute(
                     f"INSERT INTO {table} SELECT first_{table}.* REPLACE ({', '.join(changed)}) "
