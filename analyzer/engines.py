@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Pool:
         """Work `waiting` off from its end; returns what was in work when a process died."""
         running: dict[Future[Result], int] = {}
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
             try:
                 while waiting or running:
                     while waiting and len(running) < AHEAD * workers:
@@ -90,6 +91,18 @@ class Pool:
             except BrokenExecutor:
                 return sorted(running.values())
         return []
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it does, however that ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Ray:

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from analyzer.engines import Lost, Pool
+
+POOL_OF_SLEEPERS = """
+import os, sys, time
+from pathlib import Path
+from analyzer.engines import Pool
+
+def sleep(folder):
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    list(Pool(2).map(sleep, [sys.argv[1]] * 2))
+"""
 
 
 def double(number: int) -> int:
@@ -56,6 +72,27 @@ def test_an_item_that_kills_every_worker_is_lost_and_takes_no_other_with_it() ->
     assert isinstance(lost, Lost)
     assert "died" in lost.error
     assert found == {index: name for index, name in enumerate(items) if name != "bad"}
+
+
+@pytest.mark.slow
+def test_workers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "pool.py"  # a file: its processes import it
+    script.write_text(POOL_OF_SLEEPERS)
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    while len(marks := list(folder.iterdir())) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{mark.name}").exists() for mark in marks):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.05)
 
 
 def test_what_the_function_raises_is_raised() -> None:
