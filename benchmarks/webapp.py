@@ -305,6 +305,7 @@ def main() -> None:
             ((kernels,),) = connection.execute(
                 "SELECT count(*) FROM device_events WHERE kind = 'kernel'"
             ).fetchall()
+        before = os.getloadavg()[0]
         found = measure_pages(many, pages(sizes[0]), arguments.repeats)
         zoomed = measure_timeline(long, arguments.repeats)
     results = [
@@ -324,6 +325,8 @@ def main() -> None:
     ]
     result_file.print_table(results)
     environment = result_file.environment("streamlit", "altair", "duckdb", "polars", "playwright")
+    # A busy machine shows first of all itself.
+    environment["load_average"] = {"before": before, "after": os.getloadavg()[0]}
     print(result_file.write("webapp", "cpu", environment, results))
 
 
