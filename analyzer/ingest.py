@@ -145,7 +145,7 @@ def ingest(
         i, work = todo[position]
         if isinstance(outcome, engines.Lost):
             outcome = Ingested(str(work.path), "failed", error=f"{work.path}: {outcome.error}")
-        results[i] = outcome if isinstance(outcome, Ingested) else _write(db, outcome)
+        results[i] = outcome if isinstance(outcome, Ingested) else store(db, outcome)
         if progress and engine:
             progress(str(work.path), 1, 1)
     return [results[i] for i in sorted(results)]
@@ -170,7 +170,7 @@ def _described(work: _Work) -> _Work | Ingested:
         source = sources.describe(work.path, work.name, work.options)
     except HostboundError as error:
         return Ingested(str(work.path), "failed", error=str(error))
-    stored = None if work.replace_runs else _stored(work.db, source)
+    stored = None if work.replace_runs else already_stored(work.db, source)
     if stored and stored.state != "failed" and work.keep_originals:
         originals.keep(work.db, source)
     return stored or replace(work, source=source)
@@ -189,7 +189,7 @@ def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepare
         prepared = prepare(source, progress)
         if work.keep_originals:
             originals.keep(work.db, source)
-        return _write(work.db, prepared) if lake.is_lake(work.db) else prepared
+        return store(work.db, prepared) if lake.is_lake(work.db) else prepared
     except HostboundError as error:
         return Ingested(str(work.path), "failed", name=name, error=str(error))
 
@@ -209,7 +209,7 @@ def _one_by_one(
         yield i, _done(work, report)
 
 
-def _stored(db: Path, source: Source) -> Ingested | None:
+def already_stored(db: Path, source: Source) -> Ingested | None:
     """What the store already has of this content; None if it is new."""
     if not db.exists():
         return None
@@ -237,7 +237,12 @@ def _stored(db: Path, source: Source) -> Ingested | None:
     return Ingested(str(source.path), "already stored", source.run_id(), row[0])
 
 
-def _write(db: Path, prepared: Prepared) -> Ingested:
+def store(db: Path, prepared: Prepared) -> Ingested:
+    """Write a prepared run in one transaction, in place of what the store had of it.
+
+    Raises:
+        AnalyzerError: The store cannot be written; it is as it was.
+    """
     began = time.perf_counter()
     state = _in_transaction(db, prepared)
     return Ingested(

@@ -153,12 +153,12 @@ def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> 
 
     try:
         source = sources.describe(path, name, options)
-        stored = None if task.metadata.get("replace") else ingest._stored(task.store, source)  # pyright: ignore[reportPrivateUsage]
+        stored = None if task.metadata.get("replace") else ingest.already_stored(task.store, source)
         if stored is None:
             prepared = prepare.prepare(source)
             prepared.tables["runs"] = _with_origin(prepared.tables["runs"], task.origin)
             with turn():
-                stored = ingest._write(task.store, prepared)  # pyright: ignore[reportPrivateUsage]
+                stored = ingest.store(task.store, prepared)
         result = dataclasses.asdict(stored)
     except HostboundError as error:
         result = dataclasses.asdict(ingest.Ingested(str(path), "failed", error=str(error)))
