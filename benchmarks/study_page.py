@@ -312,7 +312,9 @@ TTFT by prompt length and gaps between tokens, LLaMA-2-7B, batch 1, without prof
 
 {t.hybrid_ttft(hybrid)}
 
-The gain in TTFT is largest for short prompts, where the host is all there is, and smallest for 500 tokens, where the
+{t.hybrid_ttft_tail(hybrid)}
+
+Of so few requests the P99 is the largest or nearly so. The gain in TTFT is largest for short prompts, where the host is all there is, and smallest for 500 tokens, where the
 device has work of its own. Eager's p99 is that of {gaps} gaps and has outliers of the host in it. The p99 of a token
 was measured at one prompt length (256), not at each."""
 
