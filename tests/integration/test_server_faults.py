@@ -137,14 +137,14 @@ def test_a_server_killed_while_it_converts_leaves_whole_runs_and_converts_the_re
     server: LiveServer, samples_dir: Path, tmp_path: Path, with_workers: bool
 ) -> None:
     dice = random.Random(2)
-    archives = make_archives(samples_dir, tmp_path, 9)
+    archives = make_archives(samples_dir, tmp_path, 30)  # enough for any machine's speed
     client = Client(server.url, archives)
     interrupted = 0
     server.start()
     client.start()
     for _ in range(3):
         wait_until(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
-        time.sleep(dice.random() * 2.0)  # a second passes until a worker is ready
+        time.sleep(dice.random() * 1.4)  # a second passes until a worker is ready
         kill_and_check(server, client, with_workers)
         interrupted += server.interrupted()
         server.start()
@@ -158,7 +158,7 @@ def test_a_server_killed_while_a_run_is_committed_leaves_it_whole_or_absent(
 ) -> None:
     """A commit is on its way while DuckDB writes its log beside the store, and into the store."""
     dice = random.Random(3)
-    archives = make_archives(samples_dir, tmp_path, 10)
+    archives = make_archives(samples_dir, tmp_path, 24)
     client = Client(server.url, archives)
     log = server.store().with_name("store.duckdb.wal")
     interrupted = 0
@@ -213,7 +213,7 @@ def test_a_killed_worker_costs_a_conversion_an_attempt_and_nothing_else(
     server: LiveServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     dice = random.Random(1)
-    archives = make_archives(samples_dir, tmp_path, 8)
+    archives = make_archives(samples_dir, tmp_path, 24)
     client = Client(server.url, archives)
     server.start("--workers", "2")
     client.start()
