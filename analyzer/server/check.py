@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 from analyzer import database
-from analyzer.errors import AnalyzerError
 from analyzer.server.layout import Layout
 from analyzer.server.state import State
 from analyzer.verify import Problem, verify
@@ -26,8 +25,7 @@ def check(data: Path) -> list[Problem]:
     layout = Layout(data)
     if data.name.endswith(".data") and (db := data.with_name(data.name[:-5])).is_file():
         layout = Layout.of_store(db)
-    if not layout.state.is_file():
-        raise AnalyzerError(f"{data} is no folder of a server: it has no server.sqlite.")
+    layout.check()
     state = State(layout.state)
     problems: list[Problem] = []
     for team in layout.teams():

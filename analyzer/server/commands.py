@@ -160,13 +160,17 @@ def serve_command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tokens(data: Path) -> Any:
+def _tokens(data: Path, make: bool = False) -> Any:
+    """The tokens of a server's folder; only who creates one may make the folder."""
     from analyzer.server.layout import Layout
     from analyzer.server.state import State
     from analyzer.server.tokens import Tokens
 
     layout = Layout(data)
-    layout.make()
+    if make:
+        layout.make()
+    else:
+        layout.check()
     return Tokens(State(layout.state))
 
 
@@ -178,11 +182,12 @@ def _print_json(value: Any) -> None:
 
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
+    from analyzer.server.layout import check_team
     from analyzer.server.tokens import parse_scopes
 
-    text, row = _tokens(args.data).create(
-        args.team, parse_scopes(args.scope), args.name, args.expires
-    )
+    check_team(args.team)  # before a folder is made for it
+    scopes = parse_scopes(args.scope)
+    text, row = _tokens(args.data, make=True).create(args.team, scopes, args.name, args.expires)
     if args.json:
         _print_json({**row, "token": text})
         return 0
@@ -250,14 +255,12 @@ def jobs_command(args: argparse.Namespace) -> int:
         token = os.environ.get(TOKEN_VARIABLE, "")
         rows = Client(args.server, token).get("/api/v1/jobs", query)["jobs"]
     else:
-        from analyzer.errors import AnalyzerError
         from analyzer.server.jobs import STATES, Jobs
         from analyzer.server.layout import Layout
         from analyzer.server.state import State
 
         layout = Layout(args.data)
-        if not layout.state.is_file():
-            raise AnalyzerError(f"{args.data} is no folder of a server: it has no server.sqlite.")
+        layout.check()
         states = (args.state,) if args.state else STATES
         rows = Jobs(State(layout.state)).list(args.team, states, args.limit)
     if args.json:

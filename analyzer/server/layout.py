@@ -94,6 +94,15 @@ class Layout:
     def snapshots(self, team: str) -> Path:
         return self.team(team) / "snapshots"
 
+    def check(self) -> None:
+        """Do nothing if a server's folder is there.
+
+        Raises:
+            AnalyzerError: It is not, or is no server's.
+        """
+        if not self.state.is_file():
+            raise AnalyzerError(f"{self.data} is no folder of a server: it has no server.sqlite.")
+
     def make(self) -> None:
         """Make the data folder; nobody else on the machine may look into it.
 
