@@ -39,6 +39,19 @@ def _more_than_0(text: str) -> float:
     return value
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    """A folder; an empty name, from a variable that is not set, is not the folder one is in."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; name a folder")
+    return Path(text)
+
+
 # Option, field of Limits, type, help.
 _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--max-upload", "upload_bytes", size, "largest upload"),
@@ -48,15 +61,15 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         size,
         "largest content of an upload, decompressed",
     ),
-    ("--max-files", "members", int, "files in an archive"),
-    ("--max-events", "events", int, "events in a trace"),
+    ("--max-files", "members", _count, "files in an archive"),
+    ("--max-events", "events", _count, "events in a trace"),
     ("--job-seconds", "job_seconds", _more_than_0, "longest conversion"),
     ("--job-memory", "job_memory_bytes", size, "most memory of a conversion"),
     ("--requests-per-second", "requests_per_second", _more_than_0, "of one token, on average"),
     ("--keep-free", "reserve_bytes", size, "disk that uploads leave free"),
     ("--sql-seconds", "sql_seconds", _more_than_0, "longest SQL statement"),
     ("--sql-memory", "sql_memory_bytes", size, "most memory of an SQL statement"),
-    ("--sql-at-once", "sql_at_once", int, "SQL statements at the same time"),
+    ("--sql-at-once", "sql_at_once", _count, "SQL statements at the same time"),
 )
 
 
@@ -74,7 +87,7 @@ def _add_serve(commands: Any, default_db: str) -> None:
     where = serve.add_mutually_exclusive_group()
     where.add_argument(
         "--data",
-        type=Path,
+        type=_folder,
         metavar="DIR",
         help="folder of a team server: stores, originals, tokens",
     )
@@ -87,7 +100,7 @@ def _add_serve(commands: Any, default_db: str) -> None:
     )
     serve.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     serve.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
-    serve.add_argument("--workers", type=int, default=0, metavar="N", help="conversions at once")
+    serve.add_argument("--workers", type=_count, metavar="N", help="conversions at once")
     serve.add_argument("--oidc", type=Path, metavar="FILE", help="identity provider of the pages")
     serve.add_argument("--no-pages", action="store_true", help="the API alone")
     serve.add_argument(
@@ -118,7 +131,7 @@ def _add_token(commands: Any) -> None:
     revoke.set_defaults(command=token_revoke)
     revoke.add_argument("id")
     for action in (create, listing, revoke):
-        action.add_argument("--data", type=Path, required=True, metavar="DIR")
+        action.add_argument("--data", type=_folder, required=True, metavar="DIR")
         action.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -128,10 +141,10 @@ def _add_jobs(commands: Any) -> None:
     jobs.set_defaults(command=jobs_command)
     where = jobs.add_mutually_exclusive_group(required=True)
     where.add_argument("--server", metavar="URL", help=f"with the token in {TOKEN_VARIABLE}")
-    where.add_argument("--data", type=Path, metavar="DIR", help="the server's folder")
+    where.add_argument("--data", type=_folder, metavar="DIR", help="the server's folder")
     jobs.add_argument("--team", help="with --data: of one team")
     jobs.add_argument("--state", choices=("queued", "running", "done", "failed"))
-    jobs.add_argument("--limit", type=int, default=50, metavar="N")
+    jobs.add_argument("--limit", type=_count, default=50, metavar="N")
     jobs.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

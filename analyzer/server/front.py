@@ -77,7 +77,6 @@ class Front:
         async with contextlib.AsyncExitStack() as stack:
             await receive()
             try:
-                await run_in_threadpool(self._service.start)
                 if self._pages is not None:
                     await stack.enter_async_context(_started(self._pages, scope))
             except Exception as error:

@@ -59,7 +59,13 @@ class Layout:
 
     @classmethod
     def of_store(cls, db: Path) -> Layout:
-        """The layout of `--db FILE`."""
+        """The layout of `--db FILE`.
+
+        Raises:
+            AnalyzerError: It is no name of a file.
+        """
+        if not db.name:
+            raise AnalyzerError(f"{str(db)!r} is no file; name a store with --db.")
         return cls(db.with_name(db.name + ".data"), db)
 
     @property
@@ -111,8 +117,9 @@ class Layout:
         """
         try:
             self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.data / "teams").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise AnalyzerError(f"{self.data} cannot be made: {error.strerror}.") from error
+            raise AnalyzerError(f"{error.filename} cannot be made: {error.strerror}.") from error
 
     def make_team(self, team: str) -> None:
         """Make a team's folders."""

@@ -1,7 +1,7 @@
 """`analyzer serve`: checks what was asked, then API, pages and workers in one go until SIGTERM.
 
-Refuses to listen where others reach it without a way to log in, and to share a data folder with
-another server.
+Refuses to listen where others reach it without a way to log in, to share a data folder with another
+server, and what it cannot serve; a refused start leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import fcntl
 import importlib
 import importlib.util
 import os
+import shutil
 import signal
 import socket
+import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from analyzer import database, lake
 from analyzer.errors import AnalyzerError
 from analyzer.server import api, logs, oidc, owner
 from analyzer.server.access import is_loopback
@@ -51,6 +54,8 @@ def serve(wanted: Wanted) -> None:
         AnalyzerError: The address, the data folder or the identity provider is not as it must be.
     """
     layout = Layout(wanted.data) if wanted.data else Layout.of_store(wanted.db)
+    if layout.db is not None:
+        _check_store(layout.db)
     secret = owner.new_secret() if layout.db is not None else None
     door = Door(
         is_loopback(wanted.host),
@@ -58,36 +63,78 @@ def serve(wanted: Wanted) -> None:
         secret,
         oidc.read(wanted.oidc) if wanted.oidc else None,
     )
-    service = build(layout, wanted.limits, door, wanted.workers, logs.to_stderr)
-    _check_door(wanted, service)
-    with _only_server(layout), _bound(wanted.host, wanted.port) as sockets:
-        port = sockets.getsockname()[1]
+    with ExitStack() as stack:
+        bound = stack.enter_context(_bound(wanted.host, wanted.port))
         shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-        url = f"http://{shown}:{port}"
-        pages = _pages(service, wanted) if wanted.pages else None
-        front = Front(service, cast("Asgi", api.build(service)), pages, wanted.grace_seconds)
-        if layout.db is not None and secret is not None:
-            here = "127.0.0.1" if wanted.host in ("0.0.0.0", "::") else shown
-            owner.leave_note(layout.db, f"http://{here}:{port}", secret)
-        try:
-            service.log(
-                "serving",
-                url=url,
-                data=str(layout.data),
-                login="needed" if service.needs_login() else "not needed",
-                pages=pages is not None,
-                workers=wanted.workers,
-            )
-            _run(front, sockets, wanted)
-        finally:
-            if layout.db is not None:
-                owner.take_note_away(layout.db)
-            service.log("stopped")
+        port = bound.getsockname()[1]
+        with ExitStack() as undo, _folder_errors(layout.data):
+            absent = [p for p in (layout.data, *layout.data.parents) if not p.exists()]
+            layout.make()
+            stack.enter_context(_only_server(layout))
+            undo.callback(_remove, absent)
+            service = build(layout, wanted.limits, door, wanted.workers, logs.to_stderr)
+            _check_door(wanted, service)
+            pages = _pages(service, wanted) if wanted.pages else None
+            front = Front(service, cast("Asgi", api.build(service)), pages, wanted.grace_seconds)
+            service.start()
+            undo.callback(service.close, 0.0)
+            if layout.db is not None and secret is not None:
+                here = "127.0.0.1" if wanted.host in ("0.0.0.0", "::") else shown
+                owner.leave_note(layout.db, f"http://{here}:{port}", secret)
+            undo.pop_all()
+        stack.callback(service.log, "stopped")
+        if layout.db is not None:
+            stack.callback(owner.take_note_away, layout.db)
+        service.log(
+            "serving",
+            url=f"http://{shown}:{port}",
+            data=str(layout.data),
+            login="needed" if service.needs_login() else "not needed",
+            pages=pages is not None,
+            workers=wanted.workers,
+        )
+        _run(front, bound, wanted)
+
+
+def _check_store(db: Path) -> None:
+    """Refuse what is no store before anything is made beside it. A file may be made later."""
+    if lake.is_lake(db):
+        lake.read(db)
+    elif not db.parent.is_dir():
+        raise AnalyzerError(f"{db.parent} is no folder; make it or choose another --db.")
+    if database.exists(db):
+        with (
+            suppress(database.OlderStore),
+            database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S),
+        ):
+            pass
+
+
+def _remove(absent: list[Path]) -> None:
+    """Remove the folders that a refused start has made, the innermost first; it holds the lock."""
+    if not absent:
+        return
+    shutil.rmtree(absent[0], ignore_errors=True)
+    with suppress(OSError):  # somebody else has put something there meanwhile
+        for folder in absent[1:]:
+            folder.rmdir()
+
+
+@contextmanager
+def _folder_errors(data: Path) -> Generator[None, None, None]:
+    """What the disk says about a server's folder, as one line."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        place = getattr(error, "filename", None) or data
+        raise AnalyzerError(
+            f"{place} cannot be used: {reason}; the server needs {data} to itself, readable, "
+            "writable and with free space."
+        ) from error
 
 
 def _check_door(wanted: Wanted, service: Service) -> None:
-    if not 0 <= wanted.port <= 65535:
-        raise AnalyzerError(f"{wanted.port} is no port; give one from 1 to 65535.")
     door = service.door
     if door.is_loopback or door.open_by_order or door.oidc is not None or service.tokens.any():
         return
@@ -116,16 +163,18 @@ def _only_server(layout: Layout) -> Generator[None, None, None]:
 
 @contextmanager
 def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
+    if not 0 <= port <= 65535:
+        raise AnalyzerError(f"{port} is no port; give one from 1 to 65535.")
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-    except OSError as error:
-        raise AnalyzerError(
-            f"{host}:{port} cannot be listened on: {error.strerror or error}; choose another port."
-        ) from error
-    try:
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))
+        except (OSError, UnicodeError) as error:
+            raise AnalyzerError(
+                f"{host}:{port} cannot be listened on: {getattr(error, 'strerror', None) or error};"
+                " choose another --port or --host."
+            ) from error
         yield bound
     finally:
         bound.close()

@@ -74,7 +74,7 @@ class Service:
         """Mend what the last server left, then take jobs."""
         mended = self.uploads.recover()
         for team in self.layout.teams():
-            if (path := self.store(team)).exists():
+            if database.exists(path := self.store(team)):
                 database.update(path)
         again = self.jobs.requeue_all()
         if again or any(mended.values()):

@@ -20,6 +20,7 @@ from streamlit.testing.v1 import AppTest
 
 from analyzer import cli, database
 from analyzer.ingest import ingest
+from analyzer.server import serve
 from fleet.services import ROOT, free_port
 
 PAGES = ("runs", "run", "timeline", "kernels", "compare", "sweep", "sql")
@@ -102,3 +103,24 @@ def test_a_server_on_a_lake_lists_answers_sql_and_loads(
     assert server("/api/v1/sql", count)["rows"] == [[3]]
     with database.open_for_reading(filled) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
+
+
+def test_a_server_starts_on_a_lake_without_tables_and_refuses_one_that_is_down(
+    make_lake: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(serve, "_run", lambda *given: started.append(given))
+
+    assert cli.main(["serve", "--no-pages", "--port", "0", "--db", str(make_lake())]) == 0
+    assert len(started) == 1
+
+    capsys.readouterr()
+    down = tmp_path / "down.toml"
+    down.write_text(f'catalog = "host=127.0.0.1 port={free_port()} dbname=a user=b"\ndata = "d"\n')
+    assert cli.main(["serve", "--no-pages", "--port", "0", "--db", str(down)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("analyzer: ")
+    assert "down.toml did not answer" in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.glob("down.toml.*"))
+    assert len(started) == 1
