@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,13 @@ GEMV_TILES = [
 ]  # fmt: skip
 SMALL_TILES = [(1, 256, 1, 1), (2, 256, 2, 1), (4, 256, 4, 1), (4, 256, 2, 1), (1, 1024, 2, 1)]
 ROW_SHAPES = [(12288, 4096), (4096, 4096), (22016, 4096), (4096, 11008)]
-RANK_SHAPES = [*ROW_SHAPES, (3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192), (6144, 2048)]
+RANK_SHAPES = {
+    ((22016, 4096), (4096, 11008), (12288, 4096), (4096, 4096)): "llama-2-7b",
+    ((3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)): "llama-3.2-1b",
+    ((6144, 2048),): "olmoe-1b-7b",
+}
+# Algorithms offered for so many rows more or less are tried too.
+NEAR = 32
 ATTENTION_MODELS = ("llama-2-7b", "llama-3.2-1b")
 ATTENTION_ROWS = (16, 64, 112, 208, 352, 512, 768, 1024)
 ATTENTION_TILES = [
@@ -74,7 +79,7 @@ ROW_TILES = {
 }
 
 
-def timed(run: Any, count: int) -> float:
+def timed(run: Any, count: int, replays: int = 6) -> float:
     """Return microseconds of one call, from a graph of `count` calls; run(i) makes call i."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -86,7 +91,7 @@ def timed(run: Any, count: int) -> float:
             run(i)
         graph.capture_end()
         best = []
-        for _ in range(6):
+        for _ in range(replays):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             graph.replay()
@@ -168,48 +173,106 @@ def tune_rows(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
     return found
 
 
-def ranked(lt: CublasLt, a: Any, out: Any, stack: Any) -> Callable[[int | None], float]:
-    """Return a function from rank (None: torch's choice) to microseconds of one product."""
+class Candidates:
+    """Ways to compute one product of a prompt: cuBLASLt's algorithms, its own and borrowed ones."""
 
-    def product(rank: int | None) -> float:
+    def __init__(self, lt: CublasLt, outputs: int, width: int, parts: tuple[int, ...]) -> None:
+        self.lt, self.outputs, self.width, self.parts = lt, outputs, width, parts
+        copies = max(3, int(6e8 / (outputs * width * 2)))
+        self.stack = torch.randn(copies, outputs, width, device="cuda", dtype=torch.bfloat16)
+
+    def of(self, rows: int) -> list[tuple[int, int, int]]:
+        """(source, rank, parts) of every distinct algorithm offered for about so many rows."""
+        found: dict[tuple[int, bytes], tuple[int, int, int]] = {}
+        near = sorted(range(max(8, rows - NEAR), rows + NEAR + 1, 8), key=lambda n: abs(n - rows))
+        for parts in self.parts:
+            for source in near:
+                offered = self.lt.ranked(source, self.outputs, self.width, parts)
+                for rank, algorithm in enumerate(offered):
+                    found.setdefault((parts, algorithm), (source, rank, parts))
+        return list(found.values())
+
+    def us(self, rows: int, choice: tuple[int, int, int] | None, replays: int) -> float:
+        """Microseconds of one product (None: torch's choice)."""
+        a = torch.randn(rows, self.width, device="cuda", dtype=torch.bfloat16)
+        parts = choice[2] if choice else 1
+        kind = torch.float32 if parts > 1 else torch.bfloat16
+        out = torch.empty(parts, rows, self.outputs, device="cuda", dtype=kind)
+
         def run(i: int) -> None:
-            if rank is None:
-                torch.mm(a, stack[i].t(), out=out)
+            if choice is None:
+                torch.mm(a, self.stack[i].t(), out=out[0])
             else:
-                lt.product(a, stack[i], out, rank)
+                result = out if parts > 1 else out[0]
+                self.lt.product(a, self.stack[i], result, choice[1], choice[0])
 
-        return timed(run, len(stack))
-
-    return product
+        return timed(run, len(self.stack), replays)
 
 
-def tune_ranks(deadline: float) -> list[dict[str, Any]]:
-    """Products of a prompt, without bias: cuBLASLt's ranked algorithms beside torch's choice."""
+def norm_us(ops: Kernels, spec: Spec, rows: int) -> dict[int, float]:
+    """Microseconds of the norm that adds a product in one, two or four parts."""
+    b = Buffers(spec, 512, torch.bfloat16, torch.device("cuda"), False)
+    norm = Norm(torch.ones(spec.hidden, device="cuda", dtype=torch.bfloat16), None)
+    return {
+        parts: timed(lambda _, n=parts: ops.norm_rows(b, norm, 1e-5, rows, n), 64, 4)
+        for parts in (1, 2, 4)
+    }
+
+
+def tune_ranks(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
+    """Products of a prompt, without bias: cuBLASLt's algorithms beside torch's choice.
+
+    What a norm adds afterwards counts with the norm, as it may be left in parts.
+    """
     lt = CublasLt(torch.device("cuda"))
     print(f"    # cuBLASLt {lt.version}")
     found = []
-    for outputs, width in RANK_SHAPES:
-        copies = max(3, int(6e8 / (outputs * width * 2)))
-        stack = torch.randn(copies, outputs, width, device="cuda", dtype=torch.bfloat16)
-        for rows in range(16, 513, 16):
-            if time.monotonic() > deadline:
-                return found
-            a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
-            out = torch.empty(rows, outputs, device="cuda", dtype=torch.bfloat16)
-
-            product = ranked(lt, a, out, stack)
-            torch_us = product(None)
-            times = {rank: product(rank) for rank in range(lt.ranked(rows, outputs, width))}
-            rank = min(times, key=times.__getitem__)
-            again = product(rank)
-            if max(times[rank], again) < 0.97 * min(torch_us, product(None)):
-                print(f"    {(rows, outputs, width)}: {rank},  # {again:.1f} of {torch_us:.1f} us")
-            found.append(
-                {"shape": [rows, outputs, width], "rank": rank, "us": again, "torch_us": torch_us,
-                 "all": times}
-            )  # fmt: skip
-        del stack
+    for shapes, name in RANK_SHAPES.items():
+        class_name, sizes = BUILTIN[name]
+        spec = spec_of(getattr(transformers, class_name)(**sizes))
+        norms: dict[int, dict[int, float]] = {}
+        for outputs, width in shapes:
+            added = outputs == spec.hidden
+            candidates = Candidates(lt, outputs, width, (1, 2, 4) if added else (1,))
+            for rows in range(16, 513, 8):
+                if time.monotonic() > deadline:
+                    return found
+                if added and rows not in norms:
+                    norms[rows] = norm_us(ops, spec, rows)
+                row = one_product(candidates, rows, norms[rows] if added else {})
+                found.append(row)
+                if row["choice"]:
+                    print(f"    {(rows, outputs, width)}: {row['choice']},  # {row['us']:.1f} of "
+                          f"{row['torch_us']:.1f} us", flush=True)  # fmt: skip
+            del candidates
     return found
+
+
+def one_product(candidates: Candidates, rows: int, norm: dict[int, float]) -> dict[str, Any]:
+    def priced(choice: tuple[int, int, int] | None, replays: int) -> float:
+        return candidates.us(rows, choice, replays) + norm.get(choice[2] if choice else 1, 0.0)
+
+    rough: dict[tuple[int, int, int], float] = {}
+    for choice in candidates.of(rows):
+        try:
+            rough[choice] = priced(choice, 2)
+        except OSError:  # an algorithm of other rows need not do these
+            continue
+    best = sorted(rough, key=rough.__getitem__)[:4]
+    fine = {choice: min(priced(choice, 5), priced(choice, 5)) for choice in best}
+    torch_us = min(priced(None, 5), priced(None, 5))
+    winner = min(fine, key=fine.__getitem__)
+    whole = min((c for c in rough if c[2] == 1), key=rough.__getitem__)
+    return {
+        "shape": [rows, candidates.outputs, candidates.width],
+        "choice": list(winner) if fine[winner] < 0.98 * torch_us else None,
+        "us": fine[winner],
+        "torch_us": torch_us,
+        "tried": len(rough),
+        "best": {str(c): us for c, us in fine.items()},
+        "best_in_one_part": [str(whole), rough[whole]],
+        "norm_us": {str(parts): us for parts, us in norm.items()},
+    }
 
 
 def attention_of(ops: Kernels, b: Buffers, cache: KVCache, tables: Any, spec: Spec) -> Any:
@@ -274,7 +337,7 @@ def main() -> int:
         elif part == "rows":
             found[part] = tune_rows(ops, deadline)
         elif part == "ranks":
-            found[part] = tune_ranks(deadline)
+            found[part] = tune_ranks(ops, deadline)
         else:
             found[part] = tune_attention(deadline)
         print("}", flush=True)

@@ -7,6 +7,10 @@ F inner, V vocabulary, K experts of a token, E experts.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,6 +27,8 @@ RING = 16384
 SPLIT_MIN = 64
 MAX_SPLITS = 32
 SAMPLE_BLOCK = 2048
+# A product of a prompt may be left in parts for the norm behind it, up to so many rows.
+MAX_PARTS, PART_ROWS = 4, 512
 
 
 class Buffers:
@@ -76,6 +82,7 @@ class Buffers:
         self.x_TD = make(rows, spec.hidden, kind=f32)
         self.normed_TD = make(rows, spec.hidden)
         self.delta_TD = make(rows, spec.hidden)
+        self.parts_PTD = make(MAX_PARTS, min(rows, PART_ROWS), spec.hidden, kind=f32)
         self.qkv_TN = make(rows, spec.qkv_width)
         self.attention_TN = make(rows, spec.attention_width)
         self.up_TF = make(rows, gates * widest)
@@ -101,10 +108,10 @@ class Buffers:
         count = IDS + rows
         self.control[:count].copy_(self.staging[:count], non_blocking=True)
 
-    def stage(self, ids: list[int], sampling: Sampling, base: int) -> None:
+    def stage(self, ids: npt.NDArray[np.integer[Any]], sampling: Sampling, base: int) -> None:
         """Fill the pinned control block for a new request."""
         array = self.staging_array
-        n = len(ids)
+        n = ids.size
         seed_low, seed_high = sampling.seed & 0xFFFFFFFF, (sampling.seed >> 32) & 0xFFFFFFFF
         array[:IDS] = 0
         array[POSITION] = n

@@ -7,6 +7,7 @@ never seen by the request that asked for it.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable
@@ -63,9 +64,13 @@ class GraphGenerator:
         """Start the thread; return when it is prepared."""
         self._thread = threading.Thread(target=self._work, name="graph-generator", daemon=True)
         self._thread.start()
+        # A program that ends without closing its engine would end this thread inside a driver call,
+        # and itself with an abort.
+        atexit.register(self.close)
         self._prepared.wait()
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         with self._wake:
             self._stop = True
             self._wake.notify()

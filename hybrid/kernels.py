@@ -233,6 +233,18 @@ class Kernels:
 
     # ---- the rows of a prompt -------------------------------------------------------------------
 
+    def upload(self, b: Buffers, rows: int) -> None:
+        """Copy the staged request to the device, where the host's memory is mapped by a kernel.
+
+        A copy node in a graph hands over from one engine of the device to another; a kernel that
+        reads the bytes itself does not.
+        """
+        if not self.mapped:
+            b.upload(rows)
+            return
+        count = slot.IDS + rows
+        _upload[(triton.cdiv(count, 512),)](b.control, b.staging, count, BLOCK=512, num_warps=4)
+
     def embed_rows(self, b: Buffers, weights: Weights, rows: int) -> None:
         width = b.x_TD.shape[1]
         learned = weights.position_PD
@@ -256,24 +268,44 @@ class Kernels:
         norm: Norm,
         eps: float,
         rows: int,
-        add: bool,
+        parts: int,
     ) -> None:
         width = b.x_TD.shape[1]
         _norm_rows[(rows,)](
             b.x_TD,
-            b.delta_TD,
+            b.parts_PTD if parts > 1 else b.delta_TD,
+            b.parts_PTD.stride(0),
             norm.weight_K,
             norm.bias_K if norm.bias_K is not None else norm.weight_K,
             b.normed_TD,
             width,
             eps,
-            ADD=add,
+            PARTS=parts,
             LAYER=norm.bias_K is not None,
             BLOCK=triton.next_power_of_2(width),
             PDL=self.pdl,
             num_warps=4 if width <= 2048 else 8 if rows <= 128 else 16,
             **self._launch,
         )
+
+    def delta_rows(self, b: Buffers, a_TK: Tensor, linear: Linear, rows: int) -> int:
+        """Leave a product for the next norm to add: in delta_TD, or in parts. Returns how many."""
+        choice = self._choice(rows, linear)
+        if choice is None or choice.parts == 1:
+            self.linear_rows(a_TK, linear, b.delta_TD[:rows])
+            return 1
+        assert self.lt is not None
+        out_PTN = b.parts_PTD[: choice.parts, :rows]
+        self.lt.product(a_TK, linear.weight_NK, out_PTN, choice.rank, choice.source)
+        return choice.parts
+
+    def _choice(self, rows: int, linear: Linear) -> tuning.Ranked | None:
+        if self.lt is None or linear.bias_N is not None or self.row_table:
+            return None
+        outputs, width = linear.weight_NK.shape
+        if tuning.rows(rows, outputs, width) is not None:
+            return None
+        return self.ranks.get((outputs, width), {}).get(rows)
 
     def linear_rows(self, a_TK: Tensor, linear: Linear, out_TN: Tensor) -> None:
         rows = a_TK.shape[0]
@@ -305,12 +337,11 @@ class Kernels:
         if linear.bias_N is not None:
             torch.addmm(linear.bias_N, a_TK, linear.weight_NK.t(), out=out_TN)
             return
-        outputs, width = linear.weight_NK.shape
-        rank = self.ranks.get((outputs, width), {}).get(a_TK.shape[0])
-        if rank is None or self.lt is None:
+        choice = self._choice(a_TK.shape[0], linear)
+        if choice is None or choice.parts > 1 or self.lt is None:
             torch.mm(a_TK, linear.weight_NK.t(), out=out_TN)
         else:
-            self.lt.product(a_TK, linear.weight_NK, out_TN, rank)
+            self.lt.product(a_TK, linear.weight_NK, out_TN, choice.rank, choice.source)
 
     def attend_rows(
         self,
@@ -985,22 +1016,31 @@ def _sample(
 # ---- kernels for rows ---------------------------------------------------------------------------
 
 
+@triton.jit(do_not_specialize=["count"])
+def _upload(control, staged, count, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # Not from a cache: the host wrote these bytes a moment ago.
+    words = tl.load(staged + i, mask=i < count, other=0, cache_modifier=".cv")
+    tl.store(control + i, words, mask=i < count)
+
+
 @triton.jit
 def _norm_rows(
-    x, delta, weight, bias, out, width, eps,
-    ADD: tl.constexpr, LAYER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    x, delta, part_stride, weight, bias, out, width, eps,
+    PARTS: tl.constexpr, LAYER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     k = tl.arange(0, BLOCK)
     ok = k < width
     at = row * width + k
+    w = tl.load(weight + k, mask=ok, other=0.0).to(tl.float32)
     if PDL:
         gdc_wait()
     v = tl.load(x + at, mask=ok, other=0.0)
-    if ADD:
-        v += tl.load(delta + at, mask=ok, other=0.0).to(tl.float32)
+    if PARTS > 0:
+        for part in tl.static_range(PARTS):
+            v += tl.load(delta + part * part_stride + at, mask=ok, other=0.0).to(tl.float32)
         tl.store(x + at, v, mask=ok)
-    w = tl.load(weight + k, mask=ok, other=0.0).to(tl.float32)
     if LAYER:
         mean = tl.sum(v, 0) / width
         c = tl.where(ok, v - mean, 0.0)

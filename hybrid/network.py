@@ -71,19 +71,18 @@ class Network:
         spec, ops = self.spec, self.ops
         ops.embed_rows(b, self.weights, rows)
         order = layers if layers is not None else tuple(range(spec.layers))
-        add = False
+        parts = 0
         for index in order[:-1]:
             layer = self.weights.layers[index]
-            ops.norm_rows(b, layer.attention_norm, spec.eps, rows, add)
+            ops.norm_rows(b, layer.attention_norm, spec.eps, rows, parts)
             ops.linear_rows(b.normed_TD[:rows], layer.qkv, b.qkv_TN[:rows])
             held = self._held(b, rows, cut)
             cut(partial(self._attend_rows, b, cache, index, rows, held))
-            ops.linear_rows(held[0], layer.output, b.delta_TD[:rows])
-            ops.norm_rows(b, layer.mlp_norm, spec.eps, rows, True)
-            self._mlp_rows(b, layer, rows)
-            add = True
+            parts = ops.delta_rows(b, held[0], layer.output, rows)
+            ops.norm_rows(b, layer.mlp_norm, spec.eps, rows, parts)
+            parts = self._mlp_rows(b, layer, rows)
         last = self.weights.layers[order[-1]]
-        ops.norm_rows(b, last.attention_norm, spec.eps, rows, add)
+        ops.norm_rows(b, last.attention_norm, spec.eps, rows, parts)
         ops.linear_rows(b.normed_TD[:rows], last.qkv, b.qkv_TN[:rows])
         held = self._held(b, rows, cut)
         cut(partial(self._attend_rows, b, cache, order[-1], rows, held))
@@ -159,33 +158,33 @@ class Network:
         else:
             ops.moe_down(b, experts, spec)
 
-    def _mlp_rows(self, b: Buffers, layer: LayerWeights, rows: int) -> None:
-        """delta_TD = MLP of normed_TD."""
+    def _mlp_rows(self, b: Buffers, layer: LayerWeights, rows: int) -> int:
+        """Leave MLP of normed_TD for the next norm to add; returns in how many parts."""
         spec, ops = self.spec, self.ops
-        normed_TD, delta_TD = b.normed_TD[:rows], b.delta_TD[:rows]
         if layer.experts is None:
             assert layer.up is not None
             assert layer.down is not None
-            self._dense_rows(b, layer.up, layer.down, spec.activation, rows, delta_TD)
-            return
+            inner_TF = self._inner_rows(b, layer.up, spec.activation, rows)
+            return ops.delta_rows(b, inner_TF, layer.down, rows)
         experts = layer.experts
-        ops.linear_rows(normed_TD, Linear(experts.router_ED), b.router_TE[:rows])
+        ops.linear_rows(b.normed_TD[:rows], Linear(experts.router_ED), b.router_TE[:rows])
         ops.moe_rows(b, experts, spec, rows)
         if experts.shared_up is not None and experts.shared_down is not None:
             # qkv_TN is free between two attentions and wide enough for a (T, D) result.
             y_TD = b.qkv_TN.view(-1)[: rows * spec.hidden].view(rows, spec.hidden)
-            self._dense_rows(b, experts.shared_up, experts.shared_down, "swiglu", rows, y_TD)
+            inner_TF = self._inner_rows(b, experts.shared_up, "swiglu", rows)
+            ops.linear_rows(inner_TF, experts.shared_down, y_TD)
             ops.gate_rows(b, y_TD, spec, rows)
+        return 1
 
-    def _dense_rows(
-        self, b: Buffers, up: Linear, down: Linear, kind: str, rows: int, out_TD: Tensor
-    ) -> None:
-        width, inner = up.weight_NK.shape[0], down.weight_NK.shape[1]
+    def _inner_rows(self, b: Buffers, up: Linear, kind: str, rows: int) -> Tensor:
+        width = up.weight_NK.shape[0]
+        inner = width // 2 if kind == "swiglu" else width
         up_TF = b.up_TF.view(-1)[: rows * width].view(rows, width)
         inner_TF = b.inner_TF.view(-1)[: rows * inner].view(rows, inner)
         self.ops.linear_rows(b.normed_TD[:rows], up, up_TF)
         self.ops.activate_rows(up_TF, inner_TF, kind)
-        self.ops.linear_rows(inner_TF, down, out_TD)
+        return inner_TF
 
     def _finish(self, b: Buffers, advance: bool, cut: Cut) -> None:
         self.ops.gemv(

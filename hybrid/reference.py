@@ -182,11 +182,22 @@ def embed_rows(b: Buffers, weights: Weights, rows: int) -> None:
     b.x_TD[:rows].copy_(x_TD)
 
 
-def norm_rows(b: Buffers, norm: Norm, eps: float, rows: int, add: bool) -> None:
-    """x_TD += delta_TD if `add`; normed_TD = norm(x_TD)."""
-    if add:
+def upload(b: Buffers, rows: int) -> None:
+    """control = the staged request, with `rows` token ids."""
+    b.upload(rows)
+
+
+def norm_rows(b: Buffers, norm: Norm, eps: float, rows: int, parts: int) -> None:
+    """x_TD += delta_TD if there are `parts`; normed_TD = norm(x_TD)."""
+    if parts:
         b.x_TD[:rows].add_(b.delta_TD[:rows])
     b.normed_TD[:rows].copy_(normalise(b.x_TD[:rows], norm, eps))
+
+
+def delta_rows(b: Buffers, a_TK: Tensor, linear: Linear, rows: int) -> int:
+    """delta_TD = a @ weight.T (+ bias), for the next norm to add; in one part."""
+    linear_rows(a_TK, linear, b.delta_TD[:rows])
+    return 1
 
 
 def linear_rows(a_TK: Tensor, linear: Linear, out_TN: Tensor) -> None:

@@ -7,6 +7,8 @@ Measured on an NVIDIA H200 by `benchmarks/hybrid_tune.py`, bf16; see docs/hybrid
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 # (kind, outputs, inputs) -> (BN, BK, warps, depth)
 GEMV: dict[tuple[str, int, int], tuple[int, int, int, int]] = {
     ("store", 12288, 4096): (8, 512, 4, 1),  # 27.6 us, 3.64 TB/s
@@ -38,61 +40,55 @@ ROWS: dict[tuple[int, int, int], tuple[int, int, int, int, int] | None] = {
 }
 
 
-# (outputs, inputs) -> rows -> rank among the algorithms that cuBLASLt of this version offers, where
-# one is at least 3 % faster than torch's choice (16 to 512 rows in steps of 16 were tried).
+class Ranked(NamedTuple):
+    """An algorithm of cuBLASLt: its rank among those offered for `source` rows, and in how many
+    parts the product is left for the norm behind it."""
+
+    source: int
+    rank: int
+    parts: int = 1
+
+
+# (outputs, inputs) -> rows -> (source, rank, parts), for this version of cuBLASLt, where one is at
+# least 2 % faster than torch's choice, the norm that adds the result included.
 LT_VERSION = 130100
 # fmt: off
-RANKS: dict[tuple[int, int], dict[int, int]] = {
-    (12288, 4096): {48: 2, 64: 1, 80: 1, 160: 1, 176: 0, 192: 0},
-    (4096, 4096): {
-        48: 2,
-        96: 3,
-        112: 1,
-        128: 1,
-        160: 4,
-        176: 3,
-        208: 3,
-        224: 3,
-        240: 3,
-        272: 3,
-        288: 1,
-        336: 3,
-        352: 4,
-        384: 3,
-        416: 1,
+RANKS: dict[tuple[int, int], dict[int, tuple[int, ...]]] = {
+    (12288, 4096): {
+        48: (48, 2), 64: (64, 1), 80: (80, 1), 160: (160, 1), 176: (176, 0), 192: (192, 0),
     },
-    (22016, 4096): {64: 6, 128: 2, 240: 2},
+    (4096, 4096): {
+        48: (48, 2), 96: (96, 3), 112: (112, 1), 128: (128, 1), 160: (160, 4), 176: (176, 3),
+        208: (208, 3), 224: (224, 3), 240: (240, 3), 272: (272, 3), 288: (288, 1), 336: (336, 3),
+        352: (352, 4), 384: (384, 3), 416: (416, 1),
+    },
+    (22016, 4096): {
+        64: (64, 6), 128: (128, 2), 240: (240, 2),
+    },
     (4096, 11008): {
-        16: 1, 64: 5, 80: 4, 176: 1, 192: 3, 208: 1, 224: 5, 272: 1, 400: 1, 416: 2,
+        16: (16, 1), 64: (64, 5), 80: (80, 4), 176: (176, 1), 192: (192, 3), 208: (208, 1),
+        224: (224, 5), 272: (272, 1), 400: (400, 1), 416: (416, 2),
     },
     (3072, 2048): {
-        192: 1, 240: 3, 304: 1, 320: 3, 352: 2, 368: 1, 384: 3, 400: 5, 416: 2, 448: 2,
+        192: (192, 1), 240: (240, 3), 304: (304, 1), 320: (320, 3), 352: (352, 2), 368: (368, 1),
+        384: (384, 3), 400: (400, 5), 416: (416, 2), 448: (448, 2),
     },
-    (2048, 2048): {64: 2, 96: 1, 128: 1, 208: 6, 496: 1, 512: 1},
-    (16384, 2048): {128: 3, 160: 2, 272: 1, 288: 1, 304: 1},
+    (2048, 2048): {
+        64: (64, 2), 96: (96, 1), 128: (128, 1), 208: (208, 6), 496: (496, 1), 512: (512, 1),
+    },
+    (16384, 2048): {
+        128: (128, 3), 160: (160, 2), 272: (272, 1), 288: (288, 1), 304: (304, 1),
+    },
     (2048, 8192): {
-        128: 2,
-        144: 4,
-        176: 6,
-        192: 1,
-        208: 2,
-        224: 7,
-        256: 3,
-        272: 1,
-        304: 5,
-        320: 2,
-        352: 6,
-        368: 7,
-        384: 4,
-        400: 2,
-        416: 3,
-        432: 3,
-        464: 1,
-        480: 5,
-        496: 1,
-        512: 1,
+        128: (128, 2), 144: (144, 4), 176: (176, 6), 192: (192, 1), 208: (208, 2), 224: (224, 7),
+        256: (256, 3), 272: (272, 1), 304: (304, 5), 320: (320, 2), 352: (352, 6), 368: (368, 7),
+        384: (384, 4), 400: (400, 2), 416: (416, 3), 432: (432, 3), 464: (464, 1), 480: (480, 5),
+        496: (496, 1), 512: (512, 1),
     },
-    (6144, 2048): {16: 1, 32: 1, 48: 1, 64: 5, 112: 2, 176: 2, 224: 4},
+    (6144, 2048): {
+        16: (16, 1), 32: (32, 1), 48: (48, 1), 64: (64, 5), 112: (112, 2), 176: (176, 2),
+        224: (224, 4),
+    },
 }
 # fmt: on
 
@@ -103,9 +99,14 @@ AttentionTile = tuple[int, int, int, int]
 ATTENTION_ROWS = 1024
 
 
-def ranks(version: int) -> dict[tuple[int, int], dict[int, int]]:
-    """Return the ranks measured with a version of cuBLASLt; of another one nothing is known."""
-    return RANKS if version == LT_VERSION else {}
+def ranks(version: int) -> dict[tuple[int, int], dict[int, Ranked]]:
+    """Return what was measured with a version of cuBLASLt; of another one nothing is known."""
+    if version != LT_VERSION:
+        return {}
+    return {
+        shape: {rows: Ranked(*choice) for rows, choice in table.items()}
+        for shape, table in RANKS.items()
+    }
 
 
 def attention(rows: int, head_dim: int) -> AttentionTile | None:

@@ -183,7 +183,7 @@ def test_a_second_engine_after_the_first_is_closed(llama):
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "olmoe"])
-@pytest.mark.parametrize("rows", [16, 64, 208, 1040])
+@pytest.mark.parametrize("rows", [16, 64, 200, 208, 1040])
 def test_prompt_attention_agrees_with_plain_torch(family, rows):
     from hybrid import reference
     from hybrid.buffers import Buffers
@@ -209,19 +209,69 @@ def test_prompt_attention_agrees_with_plain_torch(family, rows):
         assert (ours - plain).norm() <= 1e-2 * plain.norm()
 
 
-def test_every_ranked_product_agrees_with_float32():
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("rows", "outputs", "width"), [(16, 768, 256), (112, 4096, 4096), (200, 4096, 11008)]
+)
+def test_every_ranked_and_borrowed_product_agrees_with_float32(rows, outputs, width, parts):
     from hybrid.cublaslt import CublasLt
 
     lt = CublasLt(torch.device("cuda"))
-    for rows, outputs, width in [(16, 768, 256), (112, 4096, 4096), (208, 4096, 11008)]:
-        a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
-        weight = torch.randn(outputs, width, device="cuda", dtype=torch.bfloat16)
-        wanted = a.float() @ weight.float().t()
-        assert lt.ranked(rows, outputs, width) > 0
-        for rank in range(lt.ranked(rows, outputs, width)):
-            out = torch.full((rows, outputs), float("nan"), device="cuda", dtype=torch.bfloat16)
-            lt.product(a, weight, out, rank)
-            assert (out.float() - wanted).norm() <= 1e-2 * wanted.norm()
+    a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(outputs, width, device="cuda", dtype=torch.bfloat16)
+    wanted = a.float() @ weight.float().t()
+    tried = 0
+    for source in (rows, rows + 8, rows + 32):
+        for rank in range(len(lt.ranked(source, outputs, width, parts))):
+            kind = torch.float32 if parts > 1 else torch.bfloat16
+            out = torch.full((4, 512, outputs), float("nan"), device="cuda", dtype=kind)
+            result = out[0, :rows] if parts == 1 else out[:parts, :rows]
+            try:
+                lt.product(a, weight, result, rank, source)
+            except OSError:
+                assert source != rows
+                continue
+            tried += 1
+            found = result.float() if parts == 1 else result.sum(0)
+            assert (found - wanted).norm() <= 1e-2 * wanted.norm()
+    assert tried >= 3
+
+
+def test_a_product_that_cannot_be_cut_is_refused():
+    from hybrid.cublaslt import CublasLt
+
+    with pytest.raises(OSError, match="parts"):
+        CublasLt(torch.device("cuda")).ranked(16, 64, 30, 4)
+
+
+def test_products_left_in_parts_give_the_logits_of_whole_ones(llama):
+    """Parts are summed in float32 by the norm: nearer the truth, so equal within bf16 rounding."""
+    from hybrid.cublaslt import CublasLt
+    from hybrid.tuning import Ranked
+
+    found = []
+    for parts in (1, 2, 4):
+        with Engine.from_model(llama, mode="jit", max_context=256) as engine:
+            engine.ops.lt = CublasLt(torch.device("cuda"))
+            engine.ops.ranks = {(256, width): {64: Ranked(64, 0, parts)} for width in (512, 8 * 64)}
+            engine.prefill(PROMPT)
+            found.append(engine.logits())
+    for logits in found[1:]:
+        assert not torch.equal(logits, found[0])
+        assert (logits - found[0]).norm() <= 2e-2 * found[0].norm()
+
+
+def test_a_staged_request_reaches_the_device_as_it_is(llama):
+    with Engine.from_model(llama, background=False, max_context=512) as engine:
+        for rows in (16, 200, 512):
+            engine._b.staging.random_(0, 1000)
+            engine._b.control.zero_()
+            torch.cuda.synchronize()
+            engine.ops.upload(engine._b, rows)
+            torch.cuda.synchronize()
+            count = 16 + rows
+            assert torch.equal(engine._b.control[:count].cpu(), engine._b.staging[:count])
+            assert not engine._b.control[count:].any()
 
 
 def test_graphs_can_be_captured_after_all_were_dropped(llama):

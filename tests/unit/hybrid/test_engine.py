@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -157,6 +159,39 @@ def test_a_request_that_does_not_fit_is_refused_and_the_next_one_served(engine):
     with pytest.raises(HybridError, match="empty"):
         engine.generate([], 1)
     assert len(engine.generate(PROMPT, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([], "empty"),
+        ([1.5, 2.0], "float64"),
+        ([[1, 2], [3, 4]], "2 sequences"),
+        ([[1, 2], [3]], "not one sequence"),
+        ([3, -1], "from -1 to 3"),
+        ([3, 2**40], "vocabulary"),
+        (["a"], "sequence of token ids"),
+    ],
+)
+def test_a_prompt_that_is_no_sequence_of_ids_is_refused_in_words(engine, ids, said):
+    with pytest.raises(HybridError, match=said):
+        engine.generate(ids, 2)
+    assert len(engine.generate(torch.tensor([[5, 6, 7]]), 2)) == 2
+
+
+def test_a_program_that_never_closes_its_engine_ends_well():
+    code = """
+from hybrid import Engine
+import torch, transformers
+from hybrid.models import build_config
+config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=32,
+    num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=256)
+engine = Engine.from_model(build_config(config, torch.float32, "cpu", 0), max_context=128)
+engine.request_capture(50)
+print(len(engine.generate([1, 2, 3], 4)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
 
 
 def test_rows_past_the_position_are_never_read(engine):
