@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractContextManager
 from typing import IO, Annotated, Any, Literal
 
@@ -241,21 +240,14 @@ async def _append(
         offset += len(piece)
         service.metrics.uploaded_bytes.inc(len(piece))
 
-    pieces = request.stream().__aiter__()
     try:
-        while True:
-            try:
-                piece = await asyncio.wait_for(
-                    pieces.__anext__(), timeout=service.limits.silence_seconds
-                )
-            except StopAsyncIteration:
-                break
+        async for piece in request.stream():
             held += piece
             if offset + len(held) > row["size"]:
                 raise TooLarge(f"more than the announced {row['size']} bytes came.")
             if len(held) >= _GATHER:
                 await flush()
-    except (ClientDisconnect, TimeoutError, asyncio.TimeoutError):
+    except ClientDisconnect:  # or one that is too slow: `front.py` says that it has gone
         await flush()  # what came is kept: the client goes on from there
         # 408, not 400: a client that was only slow, or asleep, is to try again.
         raise HTTPException(

@@ -66,6 +66,7 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--job-seconds", "job_seconds", _more_than_0, "longest conversion"),
     ("--job-memory", "job_memory_bytes", size, "most memory of a conversion"),
     ("--requests-per-second", "requests_per_second", _more_than_0, "of one token, on average"),
+    ("--slow-seconds", "slow_seconds", _more_than_0, "longest wait for what a client sends"),
     ("--keep-free", "reserve_bytes", size, "disk that uploads leave free"),
     ("--sql-seconds", "sql_seconds", _more_than_0, "longest SQL statement"),
     ("--sql-memory", "sql_memory_bytes", size, "most memory of an SQL statement"),

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from analyzer.server import login
+from analyzer.server import login, slow
 from analyzer.server.access import OPEN, identify, sent_to_here
 from analyzer.server.service import Service
 
@@ -39,7 +39,8 @@ _HEADERS = [
     (b"referrer-policy", b"same-origin"),
 ]
 # Of what is no request of the API, only these are worth a line.
-_TOLD = (401, 403, 413, 429)
+_TOLD = (401, 403, 408, 413, 429)
+_TOO_SLOW = "the rest of the request did not come in time; send it again."
 PAGE_UPLOAD_BYTES = 200 << 20
 _DRAINED_BYTES = 4 << 20
 _DRAINED_S = 2.0
@@ -95,13 +96,20 @@ class Front:
         known: dict[str, Any] = {"id": request_id}
         scope["hostbound"] = known
         status: int = 0
-        all_read = False
+        path: str = scope["path"]
+        is_api = path.startswith(_API)
+        body = slow.Body(receive, self._service.limits.slow_seconds)
+        too_slow = False
 
         async def receiving() -> Message:
-            nonlocal all_read
-            message = await receive()
-            all_read = all_read or not message.get("more_body", False)
-            return message
+            nonlocal too_slow
+            try:
+                return await body.receive()
+            except slow.TooSlow:
+                too_slow = True
+                if is_api:  # an upload keeps what has come, as of a client that has gone
+                    return {"type": "http.disconnect"}
+                raise _Refused(408, _TOO_SLOW) from None
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -109,22 +117,22 @@ class Front:
                 status = message["status"]
                 headers = list(message.get("headers", []))
                 headers += [(b"x-request-id", request_id.encode()), *_HEADERS]
-                if status == 413 and not all_read:
+                if status == 413 and not body.is_whole:
                     await _drain(receiving)  # and whoever goes on sending is not listened to
+                    headers.append((b"connection", b"close"))
+                if too_slow:
                     headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
 
-        path: str = scope["path"]
-        is_api = path.startswith(_API)
         try:
             _check_headers(scope, self._service.limits.header_bytes)
             if is_api:
                 await self._to_api(scope, receiving, sending)
             elif path in (login.LOGIN, login.LOGOUT):
-                body = await _whole_body(scope, receiving, self._service.limits.body_bytes)
-                answer = await login.answer(self._service, Request(scope, body))
-                await answer(scope, body, sending)
+                form = await _whole_body(scope, receiving, self._service.limits.body_bytes)
+                answer = await login.answer(self._service, Request(scope, form))
+                await answer(scope, form, sending)
             else:
                 await self._to_pages(scope, receiving, sending)
         except _Refused as refused:
@@ -231,7 +239,7 @@ async def _whole_body(scope: Scope, receive: Receive, most: int) -> Receive:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _Refused(400, "the connection ended before the request did.")
+            raise _Refused(408, _TOO_SLOW)
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > most:

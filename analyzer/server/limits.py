@@ -22,7 +22,8 @@ class Limits:
         job_attempts: How often a conversion whose worker died is begun.
         body_bytes: A request's body, uploads apart.
         header_bytes: A request's line and headers.
-        silence_seconds: An upload request that sends nothing for so long is ended.
+        slow_seconds: Within it a request's headers must come; a body may stop for so long, in all
+            when it comes slower than 1 KiB/s.
         requests_per_second: Of one token, on average; short bursts may be `burst` times that.
         sql_seconds, sql_memory_bytes, sql_rows, sql_answer_bytes: One SQL statement.
         sql_at_once: SQL statements at the same time.
@@ -40,7 +41,7 @@ class Limits:
     job_attempts: int = 3
     body_bytes: int = MIB
     header_bytes: int = 32 << 10
-    silence_seconds: float = 60.0
+    slow_seconds: float = 60.0
     requests_per_second: float = 200.0
     burst: float = 5.0
     sql_seconds: float = 30.0

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from analyzer import database, lake
 from analyzer.errors import AnalyzerError
-from analyzer.server import api, logs, oidc, owner
+from analyzer.server import api, logs, oidc, owner, slow
 from analyzer.server.access import is_loopback
 from analyzer.server.front import PAGE_UPLOAD_BYTES, Asgi, Front
 from analyzer.server.hosting import ServiceHosting
@@ -185,7 +185,7 @@ def _run(front: Front, bound: socket.socket, wanted: Wanted) -> None:
 
     config = uvicorn.Config(
         cast("Any", front),
-        http="h11",
+        http=slow.protocol(wanted.limits.slow_seconds),
         ws="websockets-sansio",
         lifespan="on",
         log_config=None,

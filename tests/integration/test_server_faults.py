@@ -233,7 +233,7 @@ from pathlib import Path
 from analyzer.server.limits import Limits
 from analyzer.server.serve import Wanted, serve
 data, port = Path(sys.argv[1]), int(sys.argv[2])
-serve(Wanted(data, data, port=port, pages=False, limits=Limits(silence_seconds=0.3)))
+serve(Wanted(data, data, port=port, pages=False, limits=Limits(slow_seconds=0.3)))
 """
 
 

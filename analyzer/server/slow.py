@@ -1,0 +1,107 @@
+"""Clients that send slowly, by a bad line or on purpose: how long each may hold a connection.
+
+A request's headers must be whole within a time. Its body must on average come faster than
+LEAST_BYTES_PER_SECOND; only the time that the server waited for it counts, not the time it took to
+write what came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+LEAST_BYTES_PER_SECOND = 1024
+_LATE = (
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 45\r\n\r\n{"detail":"the request did not come in time"}'
+)
+
+
+def protocol(seconds: float) -> type[H11Protocol]:
+    """uvicorn's protocol over a connection, which ends it when no whole headers come in time.
+
+    Between requests uvicorn's own `timeout_keep_alive` counts, until the first byte of the next.
+    """
+
+    class Protocol(H11Protocol):
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._late = self.loop.call_later(seconds, self._end)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            theirs, ours = self.conn.their_state, self.conn.our_state
+            # Headers that are not whole, or a body that is answered already and read by nobody.
+            if theirs is h11.IDLE or (theirs is h11.SEND_BODY and ours is h11.DONE):
+                if self._late is None:
+                    self._late = self.loop.call_later(seconds, self._end)
+            else:
+                self._forget()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _forget(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+        def _end(self) -> None:
+            if not self.transport.is_closing():
+                if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
+                    self.transport.write(_LATE)
+                self.transport.close()
+
+    return Protocol
+
+
+class TooSlow(Exception):
+    """A body did not come in time."""
+
+
+class Body:
+    """Receives the messages of one request's body, for as long as they come fast enough.
+
+    Args:
+        seconds: Silence that is borne at once, and in total beside the least speed.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[], Awaitable[Any]],
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._receive = receive
+        self._seconds = seconds
+        self._clock = clock
+        self._left_s = seconds
+        self.is_whole = False
+
+    async def receive(self) -> Any:
+        """The next message; after the last one nothing is timed.
+
+        Raises:
+            TooSlow: It did not come in time.
+        """
+        if self.is_whole:
+            return await self._receive()
+        began = self._clock()
+        try:
+            message = await asyncio.wait_for(self._receive(), min(self._left_s, self._seconds))
+        except (TimeoutError, asyncio.TimeoutError):
+            raise TooSlow from None
+        self._left_s -= self._clock() - began
+        self._left_s += len(message.get("body", b"")) / LEAST_BYTES_PER_SECOND
+        if self._left_s <= 0:
+            raise TooSlow
+        self.is_whole = not message.get("more_body", False)
+        return message
