@@ -20,8 +20,7 @@ from typing import Any
 import duckdb
 
 from analyzer import lake, turns
-from analyzer.errors import AnalyzerError
-from analyzer.lake import Unreachable
+from analyzer.errors import AnalyzerError, Unreachable
 
 STORE_VERSION = 2
 DEFAULT_STORE = Path("hostbound.duckdb")

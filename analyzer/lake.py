@@ -47,10 +47,6 @@ class NoCatalog(AnalyzerError):
     """Nothing was ever stored in this lake."""
 
 
-class Unreachable(AnalyzerError):
-    """PostgreSQL or the data did not answer, or a commit lost against others: try again."""
-
-
 class ObjectStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An S3-compatible store other than Amazon's own; keys come from AWS_ACCESS_KEY_ID and
     AWS_SECRET_ACCESS_KEY.

@@ -9,9 +9,10 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server import api_admin, api_runs, api_uploads, messages, uploads
 from analyzer.server.access import needs
 from analyzer.server.service import Service
@@ -25,6 +26,7 @@ _STATUS: dict[type[HostboundError], int] = {
     uploads.WrongContent: 422,
     uploads.TooLarge: 413,
     uploads.DiskFull: 507,
+    Unreachable: 503,
 }
 _FULL = "the server's disk is full; nothing was lost that it acknowledged."
 
@@ -55,17 +57,14 @@ def _add_health(app: FastAPI, service: Service) -> None:
         return {"status": "alive"}
 
     def ready() -> JSONResponse:
-        try:
-            service.state.row("SELECT 1")
-            good = service.ready.is_set() and service.pool.alive() > 0
-        except sqlite3.Error:
-            good = False
+        good = service.ready.is_set() and service.pool.alive() > 0 and service.state.answers()
         return JSONResponse({"status": "ready" if good else "not ready"}, 200 if good else 503)
 
     async def metrics(request: Request) -> Response:
-        if service.needs_login():
+        if await run_in_threadpool(service.needs_login):
             await needs("read")(request)
-        return Response(service.metrics.text(), media_type=service.metrics.content_type)
+        text = await run_in_threadpool(service.metrics.text)
+        return Response(text, media_type=service.metrics.content_type)
 
     app.add_api_route("/healthz", health, include_in_schema=False)
     app.add_api_route("/readyz", ready, include_in_schema=False)
@@ -76,7 +75,8 @@ def _add_errors(app: FastAPI, service: Service) -> None:
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, HostboundError)
         code = next((c for kind, c in _STATUS.items() if isinstance(error, kind)), 422)
-        headers = {"Retry-After": "1"} if isinstance(error, uploads.Busy) else None
+        again = isinstance(error, (uploads.Busy, Unreachable))
+        headers = {"Retry-After": "1"} if again else None
         return JSONResponse({"detail": str(error)}, code, headers=headers)
 
     async def http(_: Request, error: Exception) -> Response:

@@ -7,10 +7,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
-from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 
 from analyzer import compare as compare_module
 from analyzer import database, ingest, queries, sandbox
@@ -191,12 +192,8 @@ def compare(
 
 def _original(service: Service, team: str, run_id: str) -> dict[str, Any] | None:
     """The upload that a run was made of."""
-    row = service.state.row(
-        "SELECT jobs.sha256 FROM jobs, json_each(jobs.run_ids) AS run "
-        "WHERE jobs.team = ? AND run.value = ? ORDER BY jobs.seq DESC LIMIT 1",
-        (team, run_id),
-    )
-    return service.uploads.find(team, row["sha256"]) if row else None
+    job = service.jobs.of_run(team, run_id)
+    return service.uploads.find(team, job["sha256"]) if job else None
 
 
 @router.get(
@@ -212,15 +209,16 @@ def original(run: str, request: Request, who: Reader) -> Response:
     upload = _original(service, who.team, run_id)
     if upload is None or upload["state"] != "stored":
         raise HTTPException(404, "this run did not come by an upload; its files are elsewhere.")
-    blob = service.layout.blob(who.team, upload["sha256"])
-    if not blob.is_file():
+    sha256, kind = upload["sha256"], "application/octet-stream"
+    if service.blobs.size(who.team, sha256) is None:
         raise HTTPException(404, "the original is no longer on the server.")
-    return FileResponse(
-        blob,
-        media_type="application/octet-stream",
-        filename=_download_name(upload),
-        headers={"Hostbound-Sha256": upload["sha256"]},
-    )
+    headers = {"Hostbound-Sha256": sha256}
+    if (file := service.blobs.file(who.team, sha256)) is not None:
+        return FileResponse(file, media_type=kind, filename=_download_name(upload), headers=headers)
+    name = quote(_download_name(upload))
+    headers["Content-Disposition"] = f"attachment; filename*=utf-8''{name}"
+    headers["Content-Length"] = str(upload["size"])
+    return StreamingResponse(service.blobs.pieces(who.team, sha256), 200, headers, kind)
 
 
 def _download_name(upload: dict[str, Any]) -> str:

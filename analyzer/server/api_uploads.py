@@ -281,7 +281,7 @@ def terminate(
     row = _find(service, who, upload)
     if row["state"] == "stored":
         raise HTTPException(409, "this upload is complete; an admin can delete its runs.")
-    service.uploads.drop(who.team, row["id"])
+    service.uploads.give_up(who.team, row["id"])
     return Response(status_code=204, headers=TUS)
 
 

@@ -6,14 +6,16 @@ each acknowledged upload has its original, each finished job its runs. Changes n
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from analyzer import database
-from analyzer.server.layout import Layout
-from analyzer.server.state import State
+from analyzer.server.blobs import Blobs, open_blobs
+from analyzer.server.layout import Layout, is_sha256
+from analyzer.server.state import State, open_state
 from analyzer.verify import Problem, verify
-from schemas.run_directory import file_sha256
 
 
 def check(data: Path) -> list[Problem]:
@@ -22,11 +24,9 @@ def check(data: Path) -> list[Problem]:
     Raises:
         AnalyzerError: It is no folder of a server, or a store cannot be read at all.
     """
-    layout = Layout(data)
-    if data.name.endswith(".data") and (db := data.with_name(data.name[:-5])).is_file():
-        layout = Layout.of_store(db)
-    layout.check()
-    state = State(layout.state)
+    layout = Layout.of_folder(data)
+    state = open_state(layout, make=False)
+    blobs = open_blobs(layout)
     problems: list[Problem] = []
     for team in layout.teams():
         store = layout.store(team)
@@ -35,29 +35,35 @@ def check(data: Path) -> list[Problem]:
             problems += verify(store)
             with database.open_for_reading(store) as connection:
                 runs = {r[0] for r in connection.execute("SELECT run_id FROM runs").fetchall()}
-        problems += _originals(layout, state, team)
+        problems += _originals(blobs, state, team)
         problems += _jobs(state, team, runs)
     return problems
 
 
-def _originals(layout: Layout, state: State, team: str) -> list[Problem]:
+def _originals(blobs: Blobs, state: State, team: str) -> list[Problem]:
     problems: list[Problem] = []
     stored = state.rows(
         "SELECT sha256, size FROM uploads WHERE team = ? AND state = 'stored'", (team,)
     )
     for row in stored:
-        blob = layout.blob(team, row["sha256"])
-        if not blob.is_file():
-            problems.append(Problem(None, "originals", f"{blob} is missing"))
-        elif blob.stat().st_size != row["size"]:
+        size, place = blobs.size(team, row["sha256"]), blobs.place(team, row["sha256"])
+        if size is None:
+            problems.append(Problem(None, "originals", f"{place} is missing"))
+        elif size != row["size"]:
             problems.append(
-                Problem(None, "originals", f"{blob} does not have its {row['size']} bytes")
+                Problem(None, "originals", f"{place} does not have its {row['size']} bytes")
             )
-    folder = layout.team(team) / "blobs"
-    for blob in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file_sha256(blob) != blob.name:
-            problems.append(Problem(None, "originals", f"{blob} is not what was uploaded"))
+    for name in blobs.names(team):
+        if not is_sha256(name) or _sha256(blobs.pieces(team, name)) != name:
+            problems.append(Problem(None, "originals", f"{name} is not what was uploaded"))
     return problems
+
+
+def _sha256(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _jobs(state: State, team: str, runs: set[str]) -> list[Problem]:

@@ -8,9 +8,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas.extras import require
+
+if TYPE_CHECKING:
+    from analyzer.server.layout import Layout
+    from analyzer.server.tokens import Tokens
 
 Command = Callable[[argparse.Namespace], int]
 TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
@@ -85,20 +89,19 @@ def _add_serve(commands: Any, default_db: str) -> None:
     text = "Serve the pages and an API: uploads, reports, SQL; for one machine or a team."
     serve = commands.add_parser("serve", help=text, description=text)
     serve.set_defaults(command=serve_command)
-    where = serve.add_mutually_exclusive_group()
-    where.add_argument(
+    serve.add_argument(
         "--data",
         type=_folder,
         metavar="DIR",
-        help="folder of a team server: stores, originals, tokens",
+        help="folder of a team server: stores, originals, tokens; with --db: of a server on a lake",
     )
-    where.add_argument(
+    serve.add_argument(
         "--db",
         type=Path,
-        default=Path(default_db),
         metavar="FILE",
-        help=f"one store, for this machine (default: {default_db})",
+        help=f"one store, for this machine, or a lake (default: {default_db})",
     )
+    serve.set_defaults(default_db=Path(default_db))
     serve.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     serve.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
     serve.add_argument("--workers", type=_count, metavar="N", help="conversions at once")
@@ -132,7 +135,9 @@ def _add_token(commands: Any) -> None:
     revoke.set_defaults(command=token_revoke)
     revoke.add_argument("id")
     for action in (create, listing, revoke):
-        action.add_argument("--data", type=_folder, required=True, metavar="DIR")
+        where = action.add_mutually_exclusive_group(required=True)
+        where.add_argument("--data", type=_folder, metavar="DIR", help="the server's folder")
+        where.add_argument("--db", type=Path, metavar="FILE", help="the store or lake it serves")
         action.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -143,7 +148,8 @@ def _add_jobs(commands: Any) -> None:
     where = jobs.add_mutually_exclusive_group(required=True)
     where.add_argument("--server", metavar="URL", help=f"with the token in {TOKEN_VARIABLE}")
     where.add_argument("--data", type=_folder, metavar="DIR", help="the server's folder")
-    jobs.add_argument("--team", help="with --data: of one team")
+    where.add_argument("--db", type=Path, metavar="FILE", help="the store or lake it serves")
+    jobs.add_argument("--team", help="with --data and --db: of one team")
     jobs.add_argument("--state", choices=("queued", "running", "done", "failed"))
     jobs.add_argument("--limit", type=_count, default=50, metavar="N")
     jobs.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -160,7 +166,7 @@ def serve_command(args: argparse.Namespace) -> int:
     serve(
         Wanted(
             data=args.data,
-            db=args.db,
+            db=args.db or (None if args.data else args.default_db),
             host=args.host,
             port=args.port,
             workers=args.workers or min(4, os.cpu_count() or 1),
@@ -174,18 +180,21 @@ def serve_command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tokens(data: Path, make: bool = False) -> Any:
-    """The tokens of a server's folder; only who creates one may make the folder."""
+def _layout(args: argparse.Namespace) -> Layout:
+    """Where the server is that --data or --db names."""
     from analyzer.server.layout import Layout
-    from analyzer.server.state import State
+
+    return Layout.of_store(args.db) if args.db else Layout.of_folder(args.data)
+
+
+def _tokens(layout: Layout, make: bool = False) -> Tokens:
+    """The tokens of a server's folder or lake; only who creates one may make the folder."""
+    from analyzer.server.state import open_state
     from analyzer.server.tokens import Tokens
 
-    layout = Layout(data)
-    if make:
+    if make and layout.lake is None:
         layout.make()
-    else:
-        layout.check()
-    return Tokens(State(layout.state))
+    return Tokens(open_state(layout, make))
 
 
 def _print_json(value: Any) -> None:
@@ -196,12 +205,12 @@ def _print_json(value: Any) -> None:
 
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
-    from analyzer.server.layout import check_team
     from analyzer.server.tokens import parse_scopes
 
-    check_team(args.team)  # before a folder is made for it
+    layout = _layout(args)
+    layout.check_team(args.team)  # before a folder is made for it
     scopes = parse_scopes(args.scope)
-    text, row = _tokens(args.data, make=True).create(args.team, scopes, args.name, args.expires)
+    text, row = _tokens(layout, make=True).create(args.team, scopes, args.name, args.expires)
     if args.json:
         _print_json({**row, "token": text})
         return 0
@@ -215,7 +224,7 @@ def token_create(args: argparse.Namespace) -> int:
 
 def token_list(args: argparse.Namespace) -> int:
     """List tokens."""
-    rows = _tokens(args.data).all(args.team)
+    rows = _tokens(_layout(args)).all(args.team)
     if args.json:
         _print_json(rows)
         return 0
@@ -242,7 +251,7 @@ def token_revoke(args: argparse.Namespace) -> int:
     """Revoke a token."""
     from analyzer.errors import AnalyzerError
 
-    if not _tokens(args.data).revoke(args.id):
+    if not _tokens(_layout(args)).revoke(args.id):
         raise AnalyzerError(f"there is no token {args.id!r}; `analyzer token list` has the ids.")
     if args.json:
         _print_json({"revoked": args.id})
@@ -270,13 +279,11 @@ def jobs_command(args: argparse.Namespace) -> int:
         rows = Client(args.server, token).get("/api/v1/jobs", query)["jobs"]
     else:
         from analyzer.server.jobs import STATES, Jobs
-        from analyzer.server.layout import Layout
-        from analyzer.server.state import State
+        from analyzer.server.state import open_state
 
-        layout = Layout(args.data)
-        layout.check()
         states = (args.state,) if args.state else STATES
-        rows = Jobs(State(layout.state)).list(args.team, states, args.limit)
+        jobs = Jobs(open_state(_layout(args), make=False))
+        rows = jobs.list(args.team, states, args.limit)
     if args.json:
         _print_json(rows)
     else:

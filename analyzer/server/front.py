@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from analyzer.errors import Unreachable
 from analyzer.server import login, slow
 from analyzer.server.access import OPEN, identify, sent_to_here
 from analyzer.server.service import Service
@@ -138,6 +139,9 @@ class Front:
         except _Refused as refused:
             if status == 0:
                 await _answer(sending, refused.status, refused.detail)
+        except Unreachable as error:
+            if status == 0:
+                await _answer(sending, 503, str(error))
         except Exception as error:  # the API has answered and logged it already
             if status == 0:
                 self._service.log("request failed", id=request_id, error=repr(error))
@@ -190,7 +194,7 @@ class Front:
             # that, so these are for sessions of people who have been let in.
             path: str = scope["path"]
             return not path.startswith(_FILES) or path.split("/")[3] in service.let_in
-        if not service.needs_login():
+        if not await run_in_threadpool(service.needs_login):
             return sent_to_here(headers, service)
         cookies = Request({**scope, "type": "http"}).cookies
         found = await run_in_threadpool(identify, service, Headers({}), cookies, True)

@@ -68,6 +68,22 @@ class Layout:
             raise AnalyzerError(f"{str(db)!r} is no file; name a store with --db.")
         return cls(db.with_name(db.name + ".data"), db)
 
+    @classmethod
+    def of_folder(cls, data: Path) -> Layout:
+        """The layout of a server's folder, with the store that it belongs to, if to one."""
+        if data.name.endswith(".data") and (db := data.with_name(data.name[:-5])).is_file():
+            return cls.of_store(db)
+        return cls(data)
+
+    @property
+    def lake(self) -> Path | None:
+        """The lake file, if the store is a lake: then tokens and jobs are in its PostgreSQL."""
+        if self.db is None:
+            return None
+        from analyzer import lake  # heavy, and not needed without a store
+
+        return self.db if lake.is_lake(self.db) else None
+
     @property
     def state(self) -> Path:
         return self.data / "server.sqlite"
@@ -75,6 +91,19 @@ class Layout:
     @property
     def lock(self) -> Path:
         return self.data / "server.lock"
+
+    def check_team(self, team: str) -> None:
+        """Do nothing if a team can be served here.
+
+        Raises:
+            AnalyzerError: It has no name for one, or this is a lake, which knows no teams.
+        """
+        check_team(team)
+        if self.lake is not None and team != DEFAULT_TEAM:
+            raise AnalyzerError(
+                f"{self.lake} is the lake of one team, {DEFAULT_TEAM!r}; give {team!r} a lake file "
+                "with another schema and data, and a server on it."
+            )
 
     def team(self, team: str) -> Path:
         return self.data / "teams" / check_team(team)

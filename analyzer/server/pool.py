@@ -16,11 +16,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from analyzer import database, turns
 from analyzer.errors import AnalyzerError
 from analyzer.server import worker
+from analyzer.server.blobs import Blobs
 from analyzer.server.jobs import Jobs
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
@@ -31,6 +32,7 @@ _LOOK_S = 0.2
 _TASKS_A_WORKER = 100  # then a fresh one, so that memory it lost comes back
 
 Log = Callable[..., None]
+_T = TypeVar("_T")
 
 
 class _Killed(Exception):
@@ -40,9 +42,11 @@ class _Killed(Exception):
 class Pool:
     """Some workers and the threads that keep them."""
 
-    def __init__(self, layout: Layout, jobs: Jobs, limits: Limits, workers: int, log: Log) -> None:
+    def __init__(
+        self, layout: Layout, jobs: Jobs, blobs: Blobs, limits: Limits, workers: int, log: Log
+    ) -> None:
         self._keepers = [
-            _Keeper(f"worker-{i}", self, layout, jobs, limits, log) for i in range(workers)
+            _Keeper(f"worker-{i}", self, layout, jobs, blobs, limits, log) for i in range(workers)
         ]
         self.news = threading.Condition()
         self.stopping = threading.Event()
@@ -80,12 +84,20 @@ class Pool:
 
 class _Keeper(threading.Thread):
     def __init__(
-        self, name: str, pool: Pool, layout: Layout, jobs: Jobs, limits: Limits, log: Log
+        self,
+        name: str,
+        pool: Pool,
+        layout: Layout,
+        jobs: Jobs,
+        blobs: Blobs,
+        limits: Limits,
+        log: Log,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._pool = pool
         self._layout = layout
         self._jobs = jobs
+        self._blobs = blobs
         self._limits = limits
         self._log = log
         self._process: SpawnProcess | None = None
@@ -98,39 +110,23 @@ class _Keeper(threading.Thread):
         return process.pid if process is not None and process.is_alive() else None
 
     def run(self) -> None:
-        left: Row | None = None  # a job whose end could not be noted
-        why = ""
         while not self._pool.stopping.is_set():
             try:
-                if left is not None:
-                    self._put_back(left, why)
-                    left = None
                 job = self._jobs.claim()
-                if job is None:
-                    with self._pool.news:
-                        if not self._pool.stopping.is_set():
-                            self._pool.news.wait(1.0)
-                    continue
-                left = job
-                self._do(job)
-                left = None
             except Exception as error:  # a full disk, say: this thread must outlive it
-                if left is not None and not why:
-                    why = f"{type(error).__name__}: {error}"
                 self._log("keeper failed", error=f"{type(error).__name__}: {error}")
                 self._pool.stopping.wait(1.0)
+                continue
+            if job is None:
+                with self._pool.news:
+                    if not self._pool.stopping.is_set():
+                        self._pool.news.wait(1.0)
             else:
-                why = ""
+                self._do(job)
         self._end_worker()
 
-    def _put_back(self, job: Row, why: str) -> None:
-        """Queue a job again that is no longer worked on but still counts as running."""
-        if job["attempts"] >= self._limits.job_attempts:
-            self._jobs.finish(job["id"], [], [], f"the server could not convert it: {why}.")
-        else:
-            self._jobs.requeue(job["id"])
-
     def _do(self, job: Row) -> None:
+        """Convert a job, and note how it ended until that is noted."""
         began = time.monotonic()
         self._log("job started", job=job["id"], team=job["team"], attempt=job["attempts"])
         work = self._layout.work(job["team"]) / job["id"]
@@ -138,51 +134,64 @@ class _Keeper(threading.Thread):
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
             done = self._converted(self._task(job, work))
+        except _Killed as killed:
+            reason = str(killed)
+            self._log("worker ended", job=job["id"], team=job["team"], reason=reason or "killed")
+            if self._pool.give_up.is_set():
+                self._note(lambda: self._jobs.requeue(job, counted=False))
+            elif reason:
+                self._note(lambda: self._jobs.finish(job, [], [], reason))
+            else:
+                self._try_again(
+                    job,
+                    f"its worker was killed {job['attempts']} times; the original is kept. Look at "
+                    "the server's log and memory, then have it tried again.",
+                )
+        except Exception as error:  # the disk is full, the originals' place is away
+            what = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            self._log("job postponed", job=job["id"], team=job["team"], error=str(error))
+            if self._try_again(job, f"the server could not convert it: {what.rstrip('.')}."):
+                self._pool.stopping.wait(2.0)
+        else:
             run_ids = [r["run_id"] for r in done.results if r["run_id"] and not r["error"]]
-            self._jobs.finish(job["id"], run_ids, done.results, done.error)
+            ours = self._note(lambda: self._jobs.finish(job, run_ids, done.results, done.error))
             state = "failed" if done.error else "done"
             self._log(
-                f"job {state}",
+                f"job {state}" if ours else "job taken over by another server meanwhile",
                 job=job["id"],
                 team=job["team"],
                 runs=run_ids,
                 error=done.error,
                 ms=round((time.monotonic() - began) * 1e3),
             )
-        except _Killed as killed:
-            reason = str(killed)
-            self._log("worker ended", job=job["id"], team=job["team"], reason=reason or "killed")
-            if self._pool.give_up.is_set():
-                self._jobs.requeue(job["id"], counted=False)
-            elif reason:
-                self._jobs.finish(job["id"], [], [], reason)
-            elif job["attempts"] >= self._limits.job_attempts:
-                self._jobs.finish(
-                    job["id"],
-                    [],
-                    [],
-                    f"its worker was killed {job['attempts']} times; the original is kept. Look at "
-                    "the server's log and memory, then have it tried again.",
-                )
-            else:
-                self._jobs.requeue(job["id"])
-        except OSError as error:
-            self._log("job postponed", job=job["id"], team=job["team"], error=str(error))
-            if job["attempts"] >= self._limits.job_attempts:
-                self._jobs.finish(
-                    job["id"], [], [], f"the server could not convert it: {error.strerror}."
-                )
-            else:
-                self._jobs.requeue(job["id"])
-                self._pool.stopping.wait(2.0)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def _try_again(self, job: Row, error: str) -> bool:
+        """Queue a job again whose attempt failed; False if that was its last: it fails with why."""
+        if job["attempts"] >= self._limits.job_attempts:
+            self._note(lambda: self._jobs.finish(job, [], [], error))
+            return False
+        self._note(lambda: self._jobs.requeue(job))
+        return True
+
+    def _note(self, end: Callable[[], _T]) -> _T | None:
+        """Note how a job ended. As long as that cannot be noted, it counts as running and no other
+        is taken; if the server stops meanwhile, its next start takes it up again.
+        """
+        while True:
+            try:
+                return end()
+            except Exception as error:
+                self._log("keeper failed", error=f"{type(error).__name__}: {error}")
+                if self._pool.stopping.wait(1.0):
+                    return None
 
     def _task(self, job: Row, work: Path) -> Task:
         team, sha256 = job["team"], job["sha256"]
         metadata: dict[str, Any] = job["metadata"]
         return Task(
-            blob=self._layout.blob(team, sha256).absolute(),
+            blob=self._blobs.fetch(team, sha256, work.absolute()),
             store=self._layout.store(team).absolute(),
             work=work.absolute(),
             name=job["name"],

@@ -33,10 +33,12 @@ from analyzer.server.service import Door, Service, build
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for; `db` without `data` serves one store on this machine."""
+    """What the command line asks for; `db` without `data` serves one store on this machine, `db`
+    with `data` is a lake that several servers share, each with a folder of its own.
+    """
 
     data: Path | None
-    db: Path
+    db: Path | None
     host: str = "127.0.0.1"
     port: int = 8501
     workers: int = 2
@@ -53,10 +55,12 @@ def serve(wanted: Wanted) -> None:
     Raises:
         AnalyzerError: The address, the data folder or the identity provider is not as it must be.
     """
-    layout = Layout(wanted.data) if wanted.data else Layout.of_store(wanted.db)
+    layout = _layout(wanted)
     if layout.db is not None:
         _check_store(layout.db)
-    secret = owner.new_secret() if layout.db is not None else None
+    # One of several servers is nobody's way to the store: commands go to the lake themselves.
+    noted = layout.db if wanted.data is None else None
+    secret = owner.new_secret() if noted is not None else None
     door = Door(
         is_loopback(wanted.host),
         wanted.no_login,
@@ -78,13 +82,13 @@ def serve(wanted: Wanted) -> None:
             front = Front(service, cast("Asgi", api.build(service)), pages, wanted.grace_seconds)
             service.start()
             undo.callback(service.close, 0.0)
-            if layout.db is not None and secret is not None:
+            if noted is not None and secret is not None:
                 here = "127.0.0.1" if wanted.host in ("0.0.0.0", "::") else shown
-                owner.leave_note(layout.db, f"http://{here}:{port}", secret)
+                owner.leave_note(noted, f"http://{here}:{port}", secret)
             undo.pop_all()
         stack.callback(service.log, "stopped")
-        if layout.db is not None:
-            stack.callback(owner.take_note_away, layout.db)
+        if noted is not None:
+            stack.callback(owner.take_note_away, noted)
         service.log(
             "serving",
             url=f"http://{shown}:{port}",
@@ -94,6 +98,21 @@ def serve(wanted: Wanted) -> None:
             workers=wanted.workers,
         )
         _run(front, bound, wanted)
+
+
+def _layout(wanted: Wanted) -> Layout:
+    if wanted.db is None:
+        if wanted.data is None:
+            raise AnalyzerError("there is nothing to serve; name a store with --db.")
+        return Layout(wanted.data)
+    if wanted.data is None:
+        return Layout.of_store(wanted.db)
+    if not lake.is_lake(wanted.db):
+        raise AnalyzerError(
+            f"--db {wanted.db} with --data is for a lake (*.toml), which several servers share; "
+            "leave one of the two out."
+        )
+    return Layout(wanted.data, wanted.db)
 
 
 def _check_store(db: Path) -> None:
@@ -136,11 +155,15 @@ def _folder_errors(data: Path) -> Generator[None, None, None]:
 
 def _check_door(wanted: Wanted, service: Service) -> None:
     door = service.door
+    for team in door.oidc.hostbound.teams.values() if door.oidc else ():
+        service.layout.check_team(team)
     if door.is_loopback or door.open_by_order or door.oidc is not None or service.tokens.any():
         return
+    lake_file = service.layout.lake
+    where = f"--db {lake_file}" if lake_file else f"--data {service.layout.data}"
     raise AnalyzerError(
         f"{wanted.host} can be reached by others and nobody could log in yet: make a token first, "
-        f"`analyzer token create --data {service.layout.data} --team default --scope admin`, or "
+        f"`analyzer token create {where} --team default --scope admin`, or "
         "name an identity provider with --oidc, or say --no-login-i-know."
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzer import database, turns
+from analyzer.server.blobs import Blobs, open_blobs
 from analyzer.server.jobs import Jobs
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
@@ -16,7 +17,8 @@ from analyzer.server.oidc import Provider
 from analyzer.server.pool import Pool
 from analyzer.server.rates import Rates
 from analyzer.server.sql import Sql
-from analyzer.server.state import State
+from analyzer.server.state import State, open_state
+from analyzer.server.takeover import take_over
 from analyzer.server.tokens import Tokens
 from analyzer.server.uploads import Uploads
 
@@ -46,6 +48,7 @@ class Service:
     limits: Limits
     door: Door
     state: State
+    blobs: Blobs
     tokens: Tokens
     jobs: Jobs
     uploads: Uploads
@@ -76,17 +79,24 @@ class Service:
         for team in self.layout.teams():
             if database.exists(path := self.store(team)):
                 database.update(path)
-        again = self.jobs.requeue_all()
-        if again or any(mended.values()):
-            self.log("recovered", requeued=again, **mended)
+        if any(mended.values()):
+            self.log("recovered", **mended)
+        self.state.watch(self._requeue)
         self.pool.start()
         self.ready.set()
+
+    def _requeue(self, lost: str) -> None:
+        """Queue again what ran in a server that is gone."""
+        if again := self.jobs.requeue_lost(lost):
+            self.log("recovered", requeued=again)
+            self.pool.wake()
 
     def close(self, grace_s: float) -> None:
         """Let running jobs end within `grace_s`; what has not ended is queued again."""
         self.ready.clear()
         self.pool.stop(grace_s)
         self.sql.close()
+        self.state.close()
 
 
 def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) -> Service:
@@ -96,7 +106,9 @@ def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) ->
         AnalyzerError: The folder cannot be made or its state file opened.
     """
     layout.make()
-    state = State(layout.state)
+    state = open_state(layout)
+    blobs = open_blobs(layout)
+    take_over(layout, state, blobs, log)
     jobs = Jobs(state)
     metrics = Metrics(jobs)
     return Service(
@@ -104,10 +116,11 @@ def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) ->
         limits=limits,
         door=door,
         state=state,
+        blobs=blobs,
         tokens=Tokens(state),
         jobs=jobs,
-        uploads=Uploads(layout, state, limits),
-        pool=Pool(layout, jobs, limits, workers, log),
+        uploads=Uploads(layout, state, blobs, limits),
+        pool=Pool(layout, jobs, blobs, limits, workers, log),
         metrics=metrics,
         rates=Rates(limits.requests_per_second, limits.burst),
         sql=Sql(layout, limits, metrics),

@@ -1,105 +1,114 @@
-"""What the server must not forget: tokens, sessions, uploads, jobs; one small SQLite file.
+"""What the server must not forget: tokens, sessions, uploads, jobs; and how one speaks with it.
 
-Each change is one transaction and on disk when it returns (WAL, synchronous FULL): an upload is
-acknowledged only after its job is in here. Times are Unix seconds by the host's clock and only
-shown or compared with an expiry; order is by `seq`, so a clock that jumps changes no order.
+Beside a file store it is one SQLite file (`state_sqlite.py`), beside a lake a schema of the lake's
+PostgreSQL (`state_postgres.py`), which several servers share. One text of SQL serves both: `?` for
+parameters, `CAST(? AS TEXT) IS NULL` where one may be None; what differs is in those two modules.
+
+A change is on disk when its transaction ends: an upload is acknowledged only after its job is in
+here. Times are Unix seconds by the host's clock and only shown or compared with an expiry; order is
+by numbers, so a clock that jumps changes no order.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from analyzer.errors import AnalyzerError
+from analyzer.server.layout import Layout
+from schemas.extras import require
 
 VERSION = 1
 Row = dict[str, Any]
-DatabaseFull = sqlite3.OperationalError
-
-_TABLES = """
-CREATE TABLE tokens (
-  id TEXT PRIMARY KEY, team TEXT NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
-  hash BLOB NOT NULL UNIQUE, created_at REAL NOT NULL, expires_at REAL, revoked_at REAL);
-CREATE TABLE sessions (
-  hash BLOB PRIMARY KEY, token_id TEXT NOT NULL, expires_at REAL NOT NULL);
-CREATE TABLE uploads (
-  id TEXT PRIMARY KEY, team TEXT NOT NULL, sha256 TEXT NOT NULL, size INTEGER NOT NULL,
-  format TEXT, name TEXT, host TEXT, metadata TEXT NOT NULL, token_id TEXT,
-  state TEXT NOT NULL, created_at REAL NOT NULL, UNIQUE (team, sha256));
-CREATE TABLE jobs (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, team TEXT NOT NULL,
-  sha256 TEXT NOT NULL, name TEXT, metadata TEXT NOT NULL, state TEXT NOT NULL,
-  attempts INTEGER NOT NULL DEFAULT 0, claim INTEGER NOT NULL DEFAULT 0,
-  error TEXT, run_ids TEXT NOT NULL DEFAULT '[]', results TEXT NOT NULL DEFAULT '[]',
-  queued_at REAL NOT NULL, started_at REAL, finished_at REAL);
-CREATE INDEX jobs_by_state ON jobs (state, team, seq);
-CREATE INDEX jobs_by_claim ON jobs (team, claim);
-CREATE INDEX jobs_by_turn ON jobs (claim);
-CREATE INDEX jobs_by_team ON jobs (team, seq);
-CREATE INDEX jobs_by_sha256 ON jobs (team, sha256, seq);
-"""
 
 
-class State:
-    """The file, from any thread: each has its own connection."""
+class Answer(Protocol):
+    """What a statement gave."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, making it if it is not there.
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """Within a transaction; a row is read by the names of its columns."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Answer: ...
+
+
+class State(Protocol):
+    """Safe to use from any thread."""
+
+    @property
+    def claiming(self) -> str:
+        """Assignments that make a job this server's, with a `claim` greater than any before.
 
         Raises:
-            AnalyzerError: It cannot be opened, or is of a newer version.
+            Unreachable: This server cannot show now that it lives: it takes no job.
         """
-        self.path = path
-        self._mine = threading.local()
-        try:
-            if not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            with self.transaction() as connection:
-                version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version == 0:
-                    for statement in _TABLES.split(";"):
-                        connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version = {VERSION}")
-        except (OSError, sqlite3.Error) as error:
-            raise AnalyzerError(f"{path} cannot be opened: {error}.") from error
-        if version > VERSION:
-            raise AnalyzerError(
-                f"{path} is of version {version}, this program knows {VERSION}: upgrade hostbound."
-            )
+        ...
 
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._mine, "connection", None)
-        if connection is None:
-            connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
-            connection.row_factory = sqlite3.Row
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            self._mine.connection = connection
-        return connection
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """One writing transaction: all of it or nothing. No other within it.
 
-    @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection, None, None]:
-        """One writing transaction: all of it or nothing."""
-        connection = self._connection()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        Raises:
+            Unreachable: PostgreSQL did not answer for some seconds. If it went away at the very
+                end, all of it may be there.
+        """
+        ...
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Rows of a question."""
-        return [dict(row) for row in self._connection().execute(sql, parameters).fetchall()]
+        """Rows of a question; raises Unreachable."""
+        ...
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
-        """The first row, if there is one."""
-        found = self.rows(sql, parameters)
-        return found[0] if found else None
+        """The first row, if there is one; raises Unreachable."""
+        ...
+
+    def answers(self) -> bool:
+        """Whether it can be read now; asked once."""
+        ...
+
+    def watch(self, requeue: Callable[[str], None]) -> None:
+        """Begin to be a server: `requeue` is called with an SQL condition on jobs that run.
+
+        Those are the jobs of servers that are gone: of the last one on this folder, at once; of any
+        other one on this lake, whenever it is found gone.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop being a server, let go of connections."""
+        ...
+
+
+def open_state(layout: Layout, make: bool = True) -> State:
+    """The state that belongs to a server's folder or lake.
+
+    Args:
+        make: Make it if it is not there.
+
+    Raises:
+        AnalyzerError: It is not there, cannot be opened, or is of a newer version.
+    """
+    if layout.lake is None:
+        from analyzer.server.state_sqlite import SqliteState
+
+        if not make:
+            layout.check()
+        return SqliteState(layout.state)
+    require("fleet", "psycopg")
+    from analyzer import lake  # heavy, and not needed without one
+    from analyzer.server.state_postgres import PostgresState
+
+    found = lake.read(layout.lake)
+    return PostgresState(found.catalog, f"{found.schema}_server", str(layout.lake), make)
+
+
+def newer(place: str, version: int) -> AnalyzerError:
+    """What is said of a state that a later program has written."""
+    return AnalyzerError(
+        f"{place} is of version {version}, this program knows {VERSION}: upgrade hostbound."
+    )

@@ -64,6 +64,7 @@ class Tokens:
     def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
         self._state = state
         self._clock = clock
+        self._any = False
 
     def create(
         self, team: str, scopes: Sequence[str], name: str = "", days: float | None = None
@@ -94,13 +95,16 @@ class Tokens:
 
     def any(self) -> bool:
         """Whether a token was ever made: then nobody gets in without one."""
-        return self._state.row("SELECT 1 FROM tokens LIMIT 1") is not None
+        if not self._any:
+            self._any = self._state.row("SELECT 1 FROM tokens LIMIT 1") is not None
+        return self._any
 
     def all(self, team: str | None = None, token_id: str | None = None) -> list[Row]:
         """Tokens without their hashes, oldest first."""
         rows = self._state.rows(
             "SELECT id, team, name, scopes, created_at, expires_at, revoked_at FROM tokens "
-            "WHERE (? IS NULL OR team = ?) AND (? IS NULL OR id = ?) ORDER BY rowid",
+            "WHERE (CAST(? AS TEXT) IS NULL OR team = ?) AND (CAST(? AS TEXT) IS NULL OR id = ?) "
+            "ORDER BY rowid",
             (team, team, token_id, token_id),
         )
         for row in rows:
@@ -113,7 +117,7 @@ class Tokens:
         with self._state.transaction() as connection:
             changed = connection.execute(
                 "UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) "
-                "WHERE id = ? AND (? IS NULL OR team = ?)",
+                "WHERE id = ? AND (CAST(? AS TEXT) IS NULL OR team = ?)",
                 (self._clock(), token_id, team, team),
             ).rowcount
             if changed:

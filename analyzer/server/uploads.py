@@ -1,15 +1,18 @@
 """Uploads: bytes that come in pieces, are checked against their SHA-256, and become originals.
 
 An upload is one file that grows; its size on disk is the offset, so a server that died goes on
-where the disk is. The last piece is answered only when the content is checked, on disk under its
-hash, and its job is in the state file: that answer is the acknowledgement, nothing before it is.
+where the disk is. The last piece is answered only when the content is checked, kept under its hash,
+and its job is in the state: that answer is the acknowledgement, nothing before it is.
+
+Servers on one lake share what is known of uploads and the originals, not what has come in part: an
+upload that is continued at another server begins there from 0.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
-import os
 import secrets
 import shutil
 import threading
@@ -17,12 +20,12 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from analyzer.errors import AnalyzerError
 from analyzer.server import jobs
-from analyzer.server.layout import Layout, fsync_folder, is_id, is_sha256
+from analyzer.server.blobs import Blobs
+from analyzer.server.layout import Layout, is_id, is_sha256
 from analyzer.server.limits import Limits
 from analyzer.server.state import Row, State
 from schemas.run_directory import file_sha256
@@ -88,11 +91,13 @@ class Uploads:
         self,
         layout: Layout,
         state: State,
+        blobs: Blobs,
         limits: Limits,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._layout = layout
         self._state = state
+        self._blobs = blobs
         self._limits = limits
         self._clock = clock
         self._writing: set[str] = set()
@@ -118,10 +123,19 @@ class Uploads:
         return row
 
     def _on_disk(self, row: Row) -> int:
+        """Bytes that have come; an upload that is kept but was not noted as stored is noted now."""
         try:
             return self._layout.partial(row["team"], row["id"]).stat().st_size
         except FileNotFoundError:
+            pass
+        if not self._is_kept(row):
             return 0
+        self._stored(row)
+        row["state"] = "stored"
+        return row["size"]
+
+    def _is_kept(self, row: Row) -> bool:
+        return self._blobs.size(row["team"], row["sha256"]) == row["size"]
 
     # -- announce, write, complete
 
@@ -170,7 +184,7 @@ class Uploads:
                 )
             self.drop(team, known["id"])  # announced wrongly before
             return self.announce(team, wanted, token_id)
-        if known["state"] == "stored" and not self._layout.blob(team, wanted.sha256).is_file():
+        if known["state"] == "stored" and self._blobs.size(team, wanted.sha256) is None:
             self.drop(team, known["id"])  # the original is gone: take it again
             return self.announce(team, wanted, token_id)
         if known["state"] == "incomplete":  # the newest announcement counts
@@ -197,6 +211,8 @@ class Uploads:
         with self._alone(upload["id"]):
             now = self.find(upload["team"], upload["id"])
             if now is None or now["state"] == "stored":
+                # What has come here in part is of no use: another server had it whole first.
+                self._layout.partial(upload["team"], upload["id"]).unlink(missing_ok=True)
                 raise Ended("this upload has ended meanwhile; announce it again.")
             with disk_errors():
                 path = self._layout.partial(upload["team"], upload["id"])
@@ -229,7 +245,6 @@ class Uploads:
         """
         team, sha256 = upload["team"], upload["sha256"]
         path = self._layout.partial(team, upload["id"])
-        blob = self._layout.blob(team, sha256)
         with disk_errors():
             size, actual = path.stat().st_size, file_sha256(path)
             if (size, actual) != (upload["size"], sha256):
@@ -238,18 +253,28 @@ class Uploads:
                     f"what came has {size} bytes and the SHA-256 {actual[:12]}..., announced were "
                     f"{upload['size']} and {sha256[:12]}...; it was dropped. Send it again."
                 )
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
-            os.replace(path, blob)
-            fsync_folder(blob.parent)
+            self._blobs.keep(team, sha256, path)
         return self._stored(upload)
 
     def _stored(self, upload: Row) -> str:
+        """Note that an upload is kept, and queue its job: once, whoever comes to it first."""
         with self._state.transaction() as connection:
-            connection.execute("UPDATE uploads SET state = 'stored' WHERE id = ?", (upload["id"],))
+            changed = connection.execute(
+                "UPDATE uploads SET state = 'stored' WHERE id = ? AND state = 'incomplete'",
+                (upload["id"],),
+            ).rowcount
             row = connection.execute(
                 "SELECT team, sha256, name, metadata FROM uploads WHERE id = ?", (upload["id"],)
             ).fetchone()
+            if row is None:
+                raise Ended("this upload was given up meanwhile; announce it again.")
+            if not changed:
+                known = connection.execute(
+                    "SELECT id FROM jobs WHERE team = ? AND sha256 = ? ORDER BY seq DESC LIMIT 1",
+                    (row["team"], row["sha256"]),
+                ).fetchone()
+                if known is not None:
+                    return known["id"]
             return jobs.insert(
                 connection,
                 row["team"],
@@ -282,22 +307,36 @@ class Uploads:
             if row is None:
                 return
             self._layout.partial(team, upload_id).unlink(missing_ok=True)
-            self._layout.blob(team, row["sha256"]).unlink(missing_ok=True)
+            self._blobs.drop(team, row["sha256"])
             with self._state.transaction() as connection:
                 connection.execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
                 connection.execute(
                     "DELETE FROM jobs WHERE team = ? AND sha256 = ?", (team, row["sha256"])
                 )
 
+    def give_up(self, team: str, upload_id: str) -> None:
+        """Forget an upload that is not complete; one that has been completed meanwhile stays.
+
+        Raises:
+            Busy: A request is writing it.
+        """
+        with self._alone(upload_id):
+            with self._state.transaction() as connection:
+                connection.execute(
+                    "DELETE FROM uploads WHERE id = ? AND team = ? AND state = 'incomplete'",
+                    (upload_id, team),
+                )
+            self._layout.partial(team, upload_id).unlink(missing_ok=True)
+
     # -- at start
 
     def recover(self) -> dict[str, int]:
-        """Bring disk and state file together after whatever ended the last server.
+        """Bring disk and state together after whatever ended the last server.
 
         An original under its hash was checked before it got there. If its upload is still open, the
-        server died between the two, and the upload is completed now; if the state file does not
-        know it (it was restored from an older copy), it is taken in again. Pieces without an
-        upload, and uploads that nobody goes on with, are dropped.
+        server died between the two, and the upload is completed now; if the state does not know it
+        (it was restored from an older copy), it is taken in again. Pieces without an upload, and
+        uploads that nobody goes on with, are dropped.
         """
         found = {"completed": 0, "adopted": 0, "dropped": 0}
         oldest = self._clock() - self._limits.partial_days * 86_400
@@ -306,11 +345,11 @@ class Uploads:
             rows = self._state.rows("SELECT * FROM uploads WHERE team = ?", (team,))
             by_hash = {row["sha256"]: row for row in rows}
             by_id = {row["id"]: row for row in rows}
-            for blob in (self._layout.team(team) / "blobs").iterdir():
-                row = by_hash.get(blob.name)
+            for name in self._blobs.names(team):
+                row = by_hash.get(name)
                 if row is None:
-                    found["adopted"] += self._adopt(team, blob)
-                elif row["state"] == "incomplete":
+                    found["adopted"] += self._adopt(team, name)
+                elif row["state"] == "incomplete" and self._is_kept(row):
                     self._stored(row)
                     row["state"] = "stored"
                     found["completed"] += 1
@@ -320,7 +359,7 @@ class Uploads:
                     partial.unlink()
                     found["dropped"] += 1
                 elif partial.stat().st_mtime < oldest:
-                    self.drop(team, row["id"])
+                    self.give_up(team, row["id"])
                     found["dropped"] += 1
             for unfinished in self._layout.team(team).glob(".store.duckdb.*.new*"):
                 unfinished.unlink(missing_ok=True)  # its maker was killed
@@ -332,15 +371,21 @@ class Uploads:
                         entry.unlink(missing_ok=True)
         return found
 
-    def _adopt(self, team: str, blob: Path) -> bool:
-        if not is_sha256(blob.name) or file_sha256(blob) != blob.name:
+    def _adopt(self, team: str, name: str) -> bool:
+        if not is_sha256(name):
             return False  # somebody put it there; `analyzer verify --data` names it
-        size = blob.stat().st_size
+        digest, size = hashlib.sha256(), 0
+        for piece in self._blobs.pieces(team, name):
+            digest.update(piece)
+            size += len(piece)
+        if digest.hexdigest() != name:
+            return False
         with self._state.transaction() as connection:
-            connection.execute(
+            new = connection.execute(
                 "INSERT INTO uploads (id, team, sha256, size, metadata, state, created_at) "
-                "VALUES (?, ?, ?, ?, '{}', 'stored', ?)",
-                (secrets.token_hex(16), team, blob.name, size, self._clock()),
-            )
-            jobs.insert(connection, team, blob.name, None, {}, self._clock())
-        return True
+                "VALUES (?, ?, ?, ?, '{}', 'stored', ?) ON CONFLICT (team, sha256) DO NOTHING",
+                (secrets.token_hex(16), team, name, size, self._clock()),
+            ).rowcount
+            if new:  # not by another server just now
+                jobs.insert(connection, team, name, None, {}, self._clock())
+        return bool(new)

@@ -1,21 +1,25 @@
 """What the server must not forget: tokens, jobs and uploads, with clocks that jump and crashes
-between any two steps.
+between any two steps. In a file of its own, and in the PostgreSQL of a lake: alike.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.server import jobs as jobs_module
+from analyzer.server.blobs import FolderBlobs
 from analyzer.server.jobs import Jobs
 from analyzer.server.layout import Layout, check_team
 from analyzer.server.limits import Limits
 from analyzer.server.state import State
+from analyzer.server.state_sqlite import SqliteState
 from analyzer.server.tokens import Tokens
 from analyzer.server.uploads import (
     Announced,
@@ -27,8 +31,10 @@ from analyzer.server.uploads import (
     WrongContent,
     WrongOffset,
 )
+from fleet.services import Postgres
 
 DAY_S = 86_400.0
+_schemas = itertools.count()
 
 
 class Clock:
@@ -41,20 +47,64 @@ class Clock:
         return self.now
 
 
-class Books:
-    """The parts over one folder; `again` is a server's next start."""
+class Home:
+    """Where a state is kept: a file."""
 
-    def __init__(self, data: Path, clock: Clock, **limits: int) -> None:
+    def __init__(self) -> None:
+        self.opened: list[State] = []
+
+    def open(self, layout: Layout) -> State:
+        state = self._open(layout)
+        state.watch(lambda lost: None)
+        self.opened.append(state)
+        return state
+
+    def _open(self, layout: Layout) -> State:
+        return SqliteState(layout.state)
+
+    def lose(self, layout: Layout) -> None:
+        """What the disk or the database may do."""
+        for file in layout.data.glob("server.sqlite*"):
+            file.unlink()
+
+    def close(self) -> None:
+        for state in self.opened:
+            state.close()
+
+
+class PostgresHome(Home):
+    """A schema of its own in a PostgreSQL."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__()
+        self._postgres = postgres
+        self._schema = f"books_{next(_schemas)}"
+
+    def _open(self, layout: Layout) -> State:
+        from analyzer.server.state_postgres import PostgresState
+
+        return PostgresState(self._postgres.catalog, self._schema, "lake.toml")
+
+    def lose(self, layout: Layout) -> None:
+        self._postgres.psql(f"DROP SCHEMA {self._schema} CASCADE")
+
+
+class Books:
+    """The parts over one folder; `again` is a server's next start, or another on the same lake."""
+
+    def __init__(self, data: Path, home: Home, clock: Clock, **limits: int) -> None:
+        self.home = home
         self.layout = Layout(data)
         self.layout.make()
         self.clock = clock
-        self.state = State(self.layout.state)
+        self.state = home.open(self.layout)
         self.tokens = Tokens(self.state, clock)
         self.jobs = Jobs(self.state, clock)
-        self.uploads = Uploads(self.layout, self.state, Limits(**limits), clock)
+        blobs = FolderBlobs(lambda team: self.layout.team(team) / "blobs")
+        self.uploads = Uploads(self.layout, self.state, blobs, Limits(**limits), clock)
 
     def again(self) -> Books:
-        return Books(self.layout.data, self.clock)
+        return Books(self.layout.data, self.home, self.clock)
 
     def announce(self, content: bytes, team: str = "perf", size: int | None = None) -> dict:
         return self.uploads.announce(team, announced(content, size), None)
@@ -81,9 +131,19 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def home(request: pytest.FixtureRequest) -> Iterator[Home]:
+    if request.param == "sqlite":
+        found = Home()
+    else:
+        found = PostgresHome(request.getfixturevalue("postgres"))
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def books(tmp_path: Path, clock: Clock) -> Books:
-    return Books(tmp_path / "data", clock)
+def books(tmp_path: Path, home: Home, clock: Clock) -> Books:
+    return Books(tmp_path / "data", home, clock)
 
 
 # -- tokens
@@ -162,6 +222,12 @@ def queue(books: Books, team: str, sha256: str = "0" * 64) -> str:
         return jobs_module.insert(connection, team, sha256, None, {}, books.clock())
 
 
+def finish(books: Books, run_ids: list[str], error: str | None = None) -> None:
+    job = books.jobs.claim()
+    assert job is not None
+    assert books.jobs.finish(job, run_ids, [], error)
+
+
 def test_jobs_go_in_the_order_they_came_whatever_the_clock_says(books: Books, clock: Clock) -> None:
     first = queue(books, "perf")
     clock.now -= 30 * DAY_S
@@ -190,7 +256,7 @@ def test_what_ran_when_the_server_ended_is_queued_again(books: Books) -> None:
 
     again = books.again()
 
-    assert again.jobs.requeue_all() == 1
+    assert again.jobs.requeue_lost() == 1
     job = again.jobs.claim()
     assert job is not None
     assert (job["id"], job["attempts"]) == (job_id, 2)
@@ -203,10 +269,10 @@ def test_a_job_that_ends_the_server_again_and_again_fails_and_can_be_tried_again
     other = queue(books, "perf")
     for _ in range(9):
         assert books.jobs.claim()
-        assert books.jobs.requeue_all() == 1
+        assert books.jobs.requeue_lost() == 1
     assert books.jobs.claim()
 
-    assert books.jobs.requeue_all() == 0
+    assert books.jobs.requeue_lost() == 0
     job = books.jobs.get("perf", job_id)
     assert job is not None
     assert job["state"] == "failed"
@@ -217,11 +283,29 @@ def test_a_job_that_ends_the_server_again_and_again_fails_and_can_be_tried_again
     assert books.jobs.retry("perf", job_id) is not None
 
 
+def test_what_a_server_says_of_a_job_that_it_lost_is_not_heard(books: Books) -> None:
+    queue(books, "perf")
+    lost = books.jobs.claim()
+    assert lost is not None
+    books.jobs.requeue_lost()
+    now = books.again().jobs
+    taken = now.claim()
+    assert taken is not None
+
+    books.jobs.requeue(lost)
+    assert not books.jobs.finish(lost, ["wrong"], [])
+
+    job = now.get("perf", lost["id"])
+    assert job is not None
+    assert (job["state"], job["run_ids"]) == ("running", [])
+    assert now.finish(taken, ["right"], [])
+    assert not now.finish(taken, ["again"], [])
+
+
 def test_only_a_failed_job_of_the_team_is_tried_again(books: Books) -> None:
     job_id = queue(books, "perf")
     assert books.jobs.retry("perf", job_id) is None
-    books.jobs.claim()
-    books.jobs.finish(job_id, [], [], "why")
+    finish(books, [], "why")
 
     assert books.jobs.retry("other", job_id) is None
     again = books.jobs.retry("perf", job_id)
@@ -232,7 +316,8 @@ def test_only_a_failed_job_of_the_team_is_tried_again(books: Books) -> None:
 
 def test_a_deleted_run_is_in_no_job(books: Books) -> None:
     job_id = queue(books, "perf")
-    books.jobs.finish(job_id, ["a", "b"], [])
+    finish(books, ["a", "b"])
+    assert (books.jobs.of_run("perf", "a") or {})["id"] == job_id
 
     books.jobs.forget_run("other", "a")
     books.jobs.forget_run("perf", "a")
@@ -240,6 +325,8 @@ def test_a_deleted_run_is_in_no_job(books: Books) -> None:
     job = books.jobs.get("perf", job_id)
     assert job is not None
     assert job["run_ids"] == ["b"]
+    assert books.jobs.of_run("perf", "a") is None
+    assert books.jobs.of_run("other", "b") is None
 
 
 def test_a_transaction_that_fails_leaves_nothing(books: Books) -> None:
@@ -248,7 +335,12 @@ def test_a_transaction_that_fails_leaves_nothing(books: Books) -> None:
             jobs_module.insert(connection, "perf", "0" * 64, None, {}, 0.0)
             connection.execute("INSERT INTO nowhere VALUES (1)")
 
-    with pytest.raises(sqlite3.OperationalError):
+    errors: tuple[type[Exception], ...] = (sqlite3.OperationalError,)
+    if isinstance(books.home, PostgresHome):
+        import psycopg
+
+        errors = (psycopg.errors.UndefinedTable,)
+    with pytest.raises(errors):
         fail()
 
     assert books.jobs.list() == []
@@ -327,11 +419,11 @@ def test_the_same_content_of_two_teams_is_two_uploads(books: Books) -> None:
     assert books.uploads.find("third", announced(b"abcdef").sha256) is None
 
 
-def test_too_much_is_refused_before_it_comes(tmp_path: Path, clock: Clock) -> None:
-    small = Books(tmp_path / "small", clock, upload_bytes=5)
+def test_too_much_is_refused_before_it_comes(tmp_path: Path, home: Home, clock: Clock) -> None:
+    small = Books(tmp_path / "small", home, clock, upload_bytes=5)
     with pytest.raises(TooLarge):
         small.announce(b"abcdef")
-    crowded = Books(tmp_path / "crowded", clock, reserve_bytes=1 << 60)
+    crowded = Books(tmp_path / "crowded", home, clock, reserve_bytes=1 << 60)
     with pytest.raises(DiskFull):
         crowded.announce(b"abcdef")
 
@@ -350,10 +442,37 @@ def test_a_crash_between_the_disk_and_the_books_ends_in_a_stored_upload(books: B
     assert again.uploads.recover() == {"completed": 0, "adopted": 0, "dropped": 0}
 
 
+def test_a_crash_before_the_books_is_mended_by_whoever_asks_next(books: Books) -> None:
+    """Also without a new start: the state was away when the last byte had come."""
+    upload = books.announce(b"abcdef")
+    books.layout.blob("perf", upload["sha256"]).write_bytes(b"abcdef")
+
+    known = books.uploads.find("perf", upload["id"])
+
+    assert known is not None
+    assert (known["state"], known["offset"]) == ("stored", 6)
+    assert books.uploads.find("perf", upload["id"]) == known
+    assert books.jobs.counts()["queued"] == 1
+    with pytest.raises(Ended):
+        books.write(b"abcdef", upload)
+
+
+def test_an_upload_that_was_completed_meanwhile_is_not_given_up(books: Books) -> None:
+    upload = books.store(b"abcdef")
+    other = books.announce(b"uvwxyz")
+    books.write(b"uvw", other)
+
+    books.uploads.give_up("perf", upload["id"])
+    books.uploads.give_up("perf", other["id"])
+
+    assert books.announce(b"abcdef")["state"] == "stored"
+    assert books.uploads.find("perf", other["id"]) is None
+    assert books.announce(b"uvwxyz")["offset"] == 0
+
+
 def test_originals_outlive_the_loss_of_the_books(books: Books) -> None:
     upload = books.store(b"abcdef")
-    for file in books.layout.data.glob("server.sqlite*"):
-        file.unlink()
+    books.home.lose(books.layout)
     stranger = books.layout.blob("perf", "1" * 64)
     stranger.write_bytes(b"not that hash")
 
