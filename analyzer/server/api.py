@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.server import api_admin, api_runs, api_uploads, messages, uploads
+from analyzer.server import api_admin, api_runs, api_uploads, messages, quotas, uploads
 from analyzer.server.access import needs
 from analyzer.server.service import Service
 from schemas.errors import HostboundError
@@ -26,6 +26,8 @@ _STATUS: dict[type[HostboundError], int] = {
     uploads.WrongContent: 422,
     uploads.TooLarge: 413,
     uploads.DiskFull: 507,
+    quotas.TooMuchStored: 507,
+    quotas.TooManyQueued: 429,
     Unreachable: 503,
 }
 _FULL = "the server's disk is full; nothing was lost that it acknowledged."
@@ -77,6 +79,8 @@ def _add_errors(app: FastAPI, service: Service) -> None:
         code = next((c for kind, c in _STATUS.items() if isinstance(error, kind)), 422)
         again = isinstance(error, (uploads.Busy, Unreachable))
         headers = {"Retry-After": "1"} if again else None
+        if isinstance(error, quotas.TooManyQueued):
+            headers = {"Retry-After": str(quotas.WAIT_S)}
         return JSONResponse({"detail": str(error)}, code, headers=headers)
 
     async def http(_: Request, error: Exception) -> Response:

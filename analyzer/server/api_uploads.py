@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import AbstractContextManager
 from typing import IO, Annotated, Any, Literal
 
@@ -71,6 +72,7 @@ def announce(
         job = service.jobs.of_upload(who.team, body.sha256)
         ended = job is None or job["state"] in ("done", "failed")
         if (metadata.get("replace") is True or metadata.get("again") is True) and ended:
+            service.uploads.quotas.check_queue(who.team)
             job_id = service.uploads.convert_again(who.team, upload, wanted)
             service.pool.wake()
             job = service.jobs.get(who.team, job_id)
@@ -181,6 +183,7 @@ async def patch(
     service = service_of(request)
     row = await run_in_threadpool(_find, service, who, upload)
     if row["state"] != "stored":
+        await run_in_threadpool(service.uploads.quotas.check_queue, who.team)
         try:
             return await _receive(service, row, upload_offset, request)
         except Ended:
@@ -350,8 +353,22 @@ def retry(
     service = service_of(request)
     if service.jobs.get(who.team, job_id) is None:
         raise HTTPException(404, "there is no such job.")
+    service.uploads.quotas.check_queue(who.team)
     again = job_shown(service.jobs.retry(who.team, job_id))
     if again is None:
         raise HTTPException(409, "only a failed job can be tried again.")
     service.pool.wake()
     return again
+
+
+@router.get(
+    "/usage",
+    summary="What the team keeps and has queued, and how much of it it may",
+    response_model=messages.Usage,
+    responses=errors(),
+)
+def usage(
+    request: Request, who: Annotated[Principal, Depends(needs("upload|read"))]
+) -> dict[str, Any]:
+    found = service_of(request).uploads.quotas.usage(who.team)
+    return {**dataclasses.asdict(found), "text": found.line()}

@@ -67,6 +67,8 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ),
     ("--max-files", "members", _count, "files in an archive"),
     ("--max-events", "events", _count, "events in a trace"),
+    ("--team-bytes", "team_bytes", size, "originals that one team may keep"),
+    ("--team-queued", "team_queued", _count, "conversions of one team that are queued"),
     ("--job-seconds", "job_seconds", _more_than_0, "longest conversion"),
     ("--job-memory", "job_memory_bytes", size, "most memory of a conversion"),
     ("--requests-per-second", "requests_per_second", _more_than_0, "of one token, on average"),
@@ -276,7 +278,10 @@ def jobs_command(args: argparse.Namespace) -> int:
 
         query = {"limit": args.limit, **({"state": args.state} if args.state else {})}
         token = os.environ.get(TOKEN_VARIABLE, "")
-        rows = Client(args.server, token).get("/api/v1/jobs", query)["jobs"]
+        client = Client(args.server, token)
+        rows = client.get("/api/v1/jobs", query)["jobs"]
+        if not args.json:
+            sys.stderr.write(f"analyzer: {client.get('/api/v1/usage')['text']}\n")
     else:
         from analyzer.server.jobs import STATES, Jobs
         from analyzer.server.state import open_state

@@ -70,8 +70,12 @@ class ServiceHosting:
         jobs = self._service.jobs
         return jobs.list(visitor.team, STATES, limit), jobs.counts(visitor.team)
 
+    def usage(self, visitor: Principal) -> str:
+        return self._service.uploads.quotas.usage(visitor.team).line()
+
     def retry(self, visitor: Principal, job_id: str) -> bool:
         self._check_upload(visitor)
+        self._service.uploads.quotas.check_queue(visitor.team)
         again = self._service.jobs.retry(visitor.team, job_id)
         self._service.pool.wake()
         return again is not None

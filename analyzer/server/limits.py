@@ -17,6 +17,8 @@ class Limits:
         decompressed_bytes: All of one upload's content, decompressed.
         members: Files in an archive.
         events: Events in one upload's traces, each trace counted alone.
+        team_bytes: Originals that one team may keep. None: as many as there is room for.
+        team_queued: Conversions of one team that are queued at the same time.
         job_seconds: One conversion; then its worker is killed.
         job_memory_bytes: Resident memory of a worker; then it is killed. None: not watched.
         job_attempts: How often a conversion whose worker died is begun.
@@ -36,6 +38,8 @@ class Limits:
     decompressed_bytes: int = 20 * GIB
     members: int = 1000
     events: int = 20_000_000
+    team_bytes: int | None = None
+    team_queued: int | None = 100_000
     job_seconds: float = 3600.0
     job_memory_bytes: int | None = None
     job_attempts: int = 3

@@ -85,6 +85,17 @@ class UploadState(BaseModel):
     run_ids: list[str]
 
 
+class Usage(BaseModel):
+    """What a team uses and what it may, null if there is no bound; `text` says it in a line."""
+
+    team: str
+    stored_bytes: int
+    stored_bytes_allowed: int | None
+    queued: int
+    queued_allowed: int | None
+    text: str
+
+
 class RunList(BaseModel):
     """Runs, newest first; `total` counts those that the filters leave."""
 

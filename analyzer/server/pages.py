@@ -52,6 +52,10 @@ class Hosting(Protocol):
         """Conversions of a visitor's team, newest first, and how many are in each state."""
         ...
 
+    def usage(self, visitor: Principal) -> str:
+        """What a visitor's team keeps and has queued, and may, in one line."""
+        ...
+
     def retry(self, visitor: Principal, job_id: str) -> bool:
         """Queue a failed conversion again."""
         ...

@@ -27,6 +27,7 @@ from analyzer.server import jobs
 from analyzer.server.blobs import Blobs
 from analyzer.server.layout import Layout, is_id, is_sha256
 from analyzer.server.limits import Limits
+from analyzer.server.quotas import Quotas
 from analyzer.server.state import Row, State
 from schemas.run_directory import file_sha256
 
@@ -99,6 +100,7 @@ class Uploads:
         self._state = state
         self._blobs = blobs
         self._limits = limits
+        self.quotas = Quotas(state, limits)
         self._clock = clock
         self._writing: set[str] = set()
         self._lock = threading.Lock()
@@ -143,7 +145,7 @@ class Uploads:
         """The upload of a content: a new one, or the one that is known already.
 
         Raises:
-            TooLarge, DiskFull: It would not fit.
+            TooLarge, DiskFull, TooMuchStored, TooManyQueued: It would not fit.
             WrongContent: The hash is known with another size.
         """
         if wanted.size > self._limits.upload_bytes:
@@ -154,10 +156,12 @@ class Uploads:
         self._layout.make_team(team)
         known = self.find(team, wanted.sha256)
         if known is None:
+            self.quotas.check_queue(team)
             free = shutil.disk_usage(self._layout.team(team)).free
             if wanted.size > free - self._limits.reserve_bytes:
                 raise DiskFull(f"the server has no room for {wanted.size} bytes.")
             with self._state.transaction() as connection:
+                self.quotas.check_bytes(team, wanted.size, connection)
                 connection.execute(
                     "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'incomplete', ?) "
                     "ON CONFLICT (team, sha256) DO NOTHING",

@@ -59,6 +59,7 @@ def live() -> None:
     jobs, counts = hosting.jobs(who)
     for place, (state, count) in zip(st.columns(len(counts)), counts.items(), strict=True):
         place.metric(state, f"{count:,}")
+    st.caption(format.plain(hosting.usage(who)))
     if not jobs:
         st.info("Nothing was uploaded yet.", icon=":material/inbox:")
         return
