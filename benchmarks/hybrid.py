@@ -56,14 +56,9 @@ def gaps(tokens: Iterator[int]) -> list[float]:
 
 
 def ours(model: str, mode: str, sheet: Sheet) -> None:
-    import torch
-
     from hybrid import Engine
-    from hybrid.models import build
 
-    tags = {"system": "hostbound", "model": model, "mode": mode}
-    hf = build(model, torch.bfloat16, "cuda")
-    torch.cuda.synchronize()
+    hf, tags = built(model, mode)
     context = 1024 if model == "gpt2" else 2048
     engine = Engine.from_model(hf, mode=mode, max_context=context)
     stats = engine.stats()
@@ -130,8 +125,55 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
     engine.close()
     if full:
         memory(hf, tags, sheet)
-        inline_capture(hf, tags, sheet)
-        ablations(hf, tags, sheet)
+
+
+def built(model: str, mode: str) -> tuple[Any, dict[str, Any]]:
+    import torch
+
+    from hybrid.models import build
+
+    hf = build(model, torch.bfloat16, "cuda")
+    torch.cuda.synchronize()
+    return hf, {"system": "hostbound", "model": model, "mode": mode}
+
+
+def accuracy(model: str, sheet: Sheet) -> None:
+    """Logits of a prompt and of decode steps against float32 weights, beside transformers' own.
+
+    `logit_error` is the Frobenius norm of the difference over that of the float32 logits;
+    `tokens_beyond_margin` counts teacher-forced tokens that differ from float32 although its two
+    best logits lie more than twice the largest error apart.
+    """
+    import copy
+
+    import torch
+
+    from hybrid import Engine
+
+    hf, tags = built(model, "full")
+    wide = copy.deepcopy(hf).float()
+    ids = prompt(200, hf.config.vocab_size, 11)
+    with Engine.from_model(hf, max_context=1024, background=False) as engine:
+        tokens, rows = [engine.prefill(ids)], [engine.logits()]
+        for _ in range(128):
+            tokens.append(engine.decode())
+            rows.append(engine.logits())
+    ours = torch.stack(rows)
+    sequence = torch.tensor([ids + tokens[:-1]], device="cuda")
+    with torch.no_grad():
+        truth = wide(sequence).logits[0, len(ids) - 1 :].float()
+        theirs = hf(sequence).logits[0, len(ids) - 1 :].float()
+    scale = truth.norm()
+    sheet.add("logit_error", [float((ours - truth).norm() / scale)], "ratio", **tags)
+    eager = {**tags, "system": "transformers", "mode": "eager"}
+    sheet.add("logit_error", [float((theirs - truth).norm() / scale)], "ratio", **eager)
+    for found, of in ((ours, tags), (theirs, eager)):
+        top = truth.topk(2, dim=-1)
+        margin = top.values[:, 0] - top.values[:, 1]
+        differs = found.argmax(-1) != top.indices[:, 0]
+        beyond = differs & (margin > 2 * (found - truth).abs().max())
+        sheet.add("tokens_differing", [int(differs.sum())], "count", **of, tokens=len(tokens))
+        sheet.add("tokens_beyond_margin", [int(beyond.sum())], "count", **of, tokens=len(tokens))
 
 
 def memory(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
@@ -174,8 +216,10 @@ def inline_capture(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
     engine.close()
 
 
-def ablations(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
+def ablations(model: str, sheet: Sheet) -> None:
     """One switch each, same process and weights: what each part of the design is worth."""
+    hf, tags = built(model, "full")
+    inline_capture(hf, tags, sheet)
     variants: list[tuple[str, dict[str, Any]]] = [
         ("none", {}),
         ("run_ahead 0", {"run_ahead": 0}),
@@ -189,11 +233,17 @@ def ablations(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
         engine = hybrid_engine(hf, prefill_lengths=lengths, **options)
         one_variant(engine, {**tags, "ablation": name}, sheet, exact=lengths == ())
         engine.close()
-    # The paper's "JIT off": attention, cache update and sampling as plain torch operations between
-    # the graphs. mapped_ring: plain operations cannot write to host memory.
+
+
+def jit_off(model: str, sheet: Sheet) -> None:
+    """The paper's ablation: attention, cache update and sampling as plain torch operations.
+
+    They run between the graphs; and they cannot write to host memory (mapped_ring).
+    """
+    hf, tags = built(model, "piecewise")
     engine = hybrid_engine(hf, prefill_lengths=(), contexts=(), mode="piecewise", mapped_ring=False)
     plain_dynamic(engine)
-    one_variant(engine, {**tags, "mode": "piecewise", "ablation": "jit off"}, sheet, exact=True)
+    one_variant(engine, {**tags, "ablation": "jit off"}, sheet, exact=True)
     engine.close()
 
 
@@ -358,6 +408,9 @@ def peer(system: str, model: str, sheet: Sheet) -> None:
         measure(lambda *a: gaps(compiled(*a)), 128, 3)
 
 
+PARTS = {"ablations": ablations, "jit-off": jit_off, "accuracy": accuracy}
+
+
 def gpu_facts() -> dict[str, Any]:
     query = "name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw"
     with contextlib.suppress(OSError):
@@ -409,6 +462,8 @@ def main() -> int:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if system in PEERS:
             peer(system, model, Sheet())
+        elif system in PARTS:
+            PARTS[system](model, Sheet())
         else:
             ours(model, system, Sheet())
         return 0
@@ -418,7 +473,7 @@ def main() -> int:
     about["gpu_before"] = gpu_facts()
     results: list[Result] = []
     first = arguments.models[0]
-    jobs = [("full", first), ("piecewise", first), ("jit", first)]
+    jobs = [("full", first), ("piecewise", first), ("jit", first), *((p, first) for p in PARTS)]
     if not arguments.skip_peers:
         jobs[1:1] = [("transformers", first), ("torch-compile", first)]
     jobs += [("full", model) for model in arguments.models[1:]]

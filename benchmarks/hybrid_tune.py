@@ -241,11 +241,25 @@ def tune_ranks(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
                     norms[rows] = norm_us(ops, spec, rows)
                 row = one_product(candidates, rows, norms[rows] if added else {})
                 found.append(row)
-                if row["choice"]:
-                    print(f"    {(rows, outputs, width)}: {row['choice']},  # {row['us']:.1f} of "
-                          f"{row['torch_us']:.1f} us", flush=True)  # fmt: skip
+            print(rank_lines((outputs, width), found), flush=True)
             del candidates
     return found
+
+
+def rank_lines(shape: tuple[int, int], found: list[dict[str, Any]]) -> str:
+    """What was found for one shape, as `hybrid/tuning.py` has it; a single part is not named."""
+    lines, line = [f"    {shape}: {{"], "       "
+    for row in found:
+        rows, *of = row["shape"]
+        if tuple(of) != shape or row["choice"] is None:
+            continue
+        source, rank, parts = row["choice"]
+        item = f" {rows}: ({source}, {rank}{f', {parts}' if parts > 1 else ''}),"
+        if len(line + item) > 100:
+            lines.append(line)
+            line = "       "
+        line += item
+    return "\n".join([*lines, line, "    },"])
 
 
 def one_product(candidates: Candidates, rows: int, norm: dict[int, float]) -> dict[str, Any]:
