@@ -76,8 +76,10 @@ class TeamServer:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
-    def start(self, *options: str, limit_files: int | None = None) -> TeamServer:
-        """Start and wait until it is ready."""
+    def start(
+        self, *options: str, limit_files: int | None = None, program: str | None = None
+    ) -> TeamServer:
+        """Start and wait until it is ready; `program` is run in the place of the command."""
 
         def confine() -> None:
             if limit_files is not None:
@@ -89,7 +91,8 @@ class TeamServer:
         self.log, self.stderr = [], []
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "analyzer.cli", "serve", *self._where),
+                *(sys.executable, *(("-c", program) if program else ("-m", "analyzer.cli"))),
+                *("serve", *self._where),
                 *(("--port", "0") if "--port" not in given else ()),
                 *(("--workers", "1") if "--workers" not in given else ()),
                 *(("--no-pages",) if "--pages" not in given else ()),

@@ -70,7 +70,12 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--team-bytes", "team_bytes", size, "originals that one team may keep"),
     ("--team-queued", "team_queued", _count, "conversions of one team that are queued"),
     ("--job-seconds", "job_seconds", _more_than_0, "longest conversion"),
-    ("--job-memory", "job_memory_bytes", size, "most memory of a conversion"),
+    (
+        "--job-memory",
+        "job_memory_bytes",
+        size,
+        "most memory of a conversion (default: 3/4 of what there is, divided by --workers)",
+    ),
     ("--requests-per-second", "requests_per_second", _more_than_0, "of one token, on average"),
     ("--slow-seconds", "slow_seconds", _more_than_0, "longest wait for what a client sends"),
     ("--keep-free", "reserve_bytes", size, "disk that uploads leave free"),
@@ -160,10 +165,14 @@ def _add_jobs(commands: Any) -> None:
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     require("server", "fastapi", "uvicorn", "prometheus_client")
+    from analyzer.server import memory
     from analyzer.server.limits import Limits
     from analyzer.server.serve import Wanted, serve
 
+    workers = args.workers or min(4, os.cpu_count() or 1)
     given = {field: getattr(args, field) for _, field, _, _ in _LIMITS}
+    if given["job_memory_bytes"] is None:
+        given["job_memory_bytes"] = memory.of_a_job(workers, memory.total_bytes())
     limits = replace(Limits(), **{k: v for k, v in given.items() if v is not None})
     serve(
         Wanted(
@@ -171,7 +180,7 @@ def serve_command(args: argparse.Namespace) -> int:
             db=args.db or (None if args.data else args.default_db),
             host=args.host,
             port=args.port,
-            workers=args.workers or min(4, os.cpu_count() or 1),
+            workers=workers,
             no_login=args.no_login_i_know,
             oidc=args.oidc,
             pages=not args.no_pages,

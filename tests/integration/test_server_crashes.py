@@ -227,12 +227,28 @@ def test_a_conversion_that_takes_too_long_is_stopped(folder: Folder, large: byte
     folder.assert_sound()
 
 
-def test_a_conversion_that_needs_too_much_memory_is_stopped(folder: Folder, large: bytes) -> None:
-    folder.server.start("--job-memory", "260M")
+# A machine of 300 MiB, on which a server has been told nothing about memory.
+_SMALL_MACHINE = """
+import sys
+from analyzer import cli
+from analyzer.server import memory
+memory.total_bytes = lambda: 300 << 20
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_conversion_that_needs_too_much_memory_is_stopped(
+    folder: Folder, large: bytes, told: bool
+) -> None:
+    options = ("--job-memory", "260M") if told else ()
+    folder.server.start(*options, program=None if told else _SMALL_MACHINE)
     with folder.server.client(folder.token) as client:
         job = client.upload(large)
         assert job["state"] == "failed"
         assert "MiB of memory" in job["error"]
+        assert (folder.team / "blobs" / sha256(large)).read_bytes() == large
+        assert client.upload(trace_bytes())["state"] == "done"
     folder.server.stop()
     folder.assert_sound()
 
