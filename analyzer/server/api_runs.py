@@ -22,7 +22,7 @@ from analyzer.server import messages
 from analyzer.server.access import needs, service_of
 from analyzer.server.api_uploads import errors
 from analyzer.server.service import Service
-from analyzer.server.sql import Crowded
+from analyzer.server.snapshots import Crowded
 from analyzer.server.tokens import Principal
 
 router = APIRouter()

@@ -1,22 +1,17 @@
 """SQL of strangers: each statement in a child process, on a snapshot, within time and memory.
 
-A statement can at worst lose its own process. The snapshot is a copy of the team's store, made anew
-when the store has changed, so that a long statement holds up no commit.
+A statement can at worst lose its own process. Snapshots are copies of stores (`snapshots.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import secrets
-import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,7 +19,7 @@ from typing import IO
 import msgspec
 import pyarrow as pa
 
-from analyzer import database, lake, turns
+from analyzer import lake
 from analyzer.errors import AnalyzerError
 from analyzer.sandbox import Cancelled
 from analyzer.server import sql_child
@@ -32,17 +27,13 @@ from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.metrics import Metrics
 from analyzer.server.pool import resident_bytes
-from analyzer.server.uploads import disk_errors
+from analyzer.server.snapshots import Crowded, Snapshots
 
 _LOOK_S = 0.02
 _OWN_BYTES = 400 << 20  # Python, Arrow and DuckDB themselves
 _THREADS = 2
 _PIECE = 1 << 20
 _ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-class Crowded(AnalyzerError):
-    """As many statements run as may."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ class Sql:
         self._limits = limits
         self._metrics = metrics
         self._places = threading.BoundedSemaphore(limits.sql_at_once)
-        self._snapshots = _Snapshots(layout, limits)
+        self._snapshots = Snapshots(layout, limits)
         self._spare = _Spare()
 
     def close(self) -> None:
@@ -80,6 +71,7 @@ class Sql:
 
         Raises:
             Crowded: Too many statements run already.
+            DiskFull: There is no room for a copy of the store.
             Cancelled: `cancel` was set.
             AnalyzerError: The statement is refused, wrong, or took too much.
         """
@@ -237,88 +229,3 @@ class _Spare:
         if child is not None:
             child.kill()
             child.wait()
-
-
-class _Snapshots:
-    """Copies of stores, one a team, each until it is old and nobody reads it."""
-
-    def __init__(self, layout: Layout, limits: Limits) -> None:
-        self._layout = layout
-        self._limits = limits
-        self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
-        self._current: dict[str, tuple[object, Path]] = {}
-        self._readers: dict[Path, int] = {}
-
-    @contextmanager
-    def of(self, team: str) -> Generator[Path, None, None]:
-        """A copy of the team's store as it is now; a lake itself, which no reader holds up."""
-        if lake.is_lake(self._layout.store(team)):
-            yield self._layout.store(team)
-            return
-        with self._lock:
-            making = self._making.setdefault(team, threading.Lock())
-        with making:
-            path = self._fresh(team)
-            with self._lock:
-                self._readers[path] = self._readers.get(path, 0) + 1
-        try:
-            yield path
-        finally:
-            with self._lock:
-                self._readers[path] -= 1
-                self._drop_old(path)
-
-    def _fresh(self, team: str) -> Path:
-        store = self._layout.store(team)
-        patience = self._limits.read_patience_seconds
-        # An open connection keeps every writer away while the file is copied. The page that asks
-        # may hold a turn of its own.
-        with (
-            turns.arrange(store).reading(patience, urgent=True),
-            database.open_for_reading(store, patience_s=patience),
-        ):
-            stamp = database.stamp(store)
-            known = self._current.get(team)
-            if known is not None and known[0] == stamp and known[1].exists():
-                return known[1]
-            folder = self._layout.snapshots(team)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = folder / f"{secrets.token_hex(8)}.duckdb"
-            try:
-                with disk_errors():
-                    _copy(store, path)
-                    wal = store.with_name(store.name + ".wal")
-                    if wal.exists():
-                        _copy(wal, path.with_name(path.name + ".wal"))
-            except BaseException:
-                _unlink(path)
-                raise
-        with self._lock:
-            self._current[team] = (stamp, path)
-            if known is not None:
-                self._drop_old(known[1])
-        return path
-
-    def _drop_old(self, path: Path) -> None:
-        if self._readers.get(path, 0) == 0 and all(p != path for _, p in self._current.values()):
-            self._readers.pop(path, None)
-            _unlink(path)
-
-
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.with_name(path.name + ".wal").unlink(missing_ok=True)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file; where the file system can, by sharing its blocks."""
-    with source.open("rb") as read, target.open("xb") as write:
-        left = os.fstat(read.fileno()).st_size
-        try:
-            while left > 0 and (done := os.copy_file_range(read.fileno(), write.fileno(), left)):
-                left -= done
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-                raise
-            shutil.copyfileobj(read, write, _PIECE)  # goes on where the other stopped
