@@ -238,17 +238,28 @@ def _through_server(
     args: argparse.Namespace, progress: Callable[[str, int, int], None]
 ) -> list[Ingested] | None:
     """Load through the server that owns the store; None if there is none."""
+    from analyzer import lake
+    from analyzer.errors import AnalyzerError
     from analyzer.server import owner
 
-    # A capture of its own, originals beside the store and other machines are what the API does not
-    # know: these write directly, in turns with the server.
-    if args.capture_trace or args.keep_originals or args.engine == "ray":
-        return None
     found, remark = owner.find(args.db)
     if remark:
         sys.stderr.write(f"analyzer: {remark}\n")
     if found is None:
         return None
+    # What the API does not know.
+    beyond = {
+        "--capture-trace": args.capture_trace,
+        "--keep-originals": args.keep_originals,
+        "--engine ray": args.engine == "ray",
+    }
+    if asked := [option for option, wanted in beyond.items() if wanted]:
+        if lake.is_lake(args.db):
+            return None  # which any number of processes may write to
+        raise AnalyzerError(
+            f"{args.db} belongs to the server at {found.url}, which does not take "
+            f"{' and '.join(asked)}: stop it first, or load into another store with --db."
+        )
     from analyzer.server.through import ingest
 
     return ingest(

@@ -364,6 +364,34 @@ def test_ingest_goes_through_the_server_that_owns_the_store_and_says_the_same(
     assert not analyzer("verify", "--data", str(tmp_path / "served.duckdb.data")).returncode
 
 
+@pytest.mark.parametrize(
+    "options",
+    [("--capture-trace", "capture.json"), ("--engine", "ray"), ("--keep-originals",)],
+)
+def test_ingest_does_not_go_past_the_server_that_owns_the_store(
+    owned: TeamServer, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    trace = tmp_path / "small.json"
+    trace.write_bytes(trace_bytes())
+
+    done = analyzer("ingest", str(trace), "--db", str(owned.data), *options)
+
+    assert done.returncode == 2
+    assert f"belongs to the server at {owned.url}" in done.stderr
+    assert options[0] in done.stderr
+    assert done.stderr.count("\n") == 1
+    with owned.client() as client:
+        assert client.run_ids() == []
+
+
+@pytest.fixture(scope="module")
+def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamServer]:
+    """A server of one store on this machine."""
+    server = TeamServer(tmp_path_factory.mktemp("owned") / "runs.duckdb", db=True).start()
+    yield server
+    server.stop()
+
+
 def _without_times(text: str) -> str:
     import re
 
