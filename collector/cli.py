@@ -90,6 +90,21 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="logits of every position of the prompt, not of its last only",
     )
+    record.add_argument(
+        "--steady-budget",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="time for waiting until the host is steady and for traces recorded again "
+        "(default: %(default)g; 0: take it as it is)",
+    )
+    record.add_argument(
+        "--like",
+        type=Path,
+        default=None,
+        metavar="RUN_DIR",
+        help="record while the host runs as fast as it did in that run",
+    )
     record.add_argument("--stacks", action="store_true", help="record Python frames too")
     record.add_argument(
         "--prompt", metavar="TEXT|@FILE", help="text instead of random ids (checkpoints)"
@@ -216,6 +231,8 @@ def _record_model(args: argparse.Namespace) -> Path:
         prompt=prompt,
         seed=args.seed,
         all_logits=args.all_logits,
+        steady_budget_s=args.steady_budget,
+        like=args.like,
     )
     name = args.name or _name(request)
     return record(request, args.out or Path("runs") / name, name)
@@ -236,6 +253,10 @@ def _record_script(args: argparse.Namespace) -> Path:
     if not args.script or not Path(args.script[0]).is_file():
         raise CollectorError(
             f"--script names no file: {args.script[0] if args.script else 'nothing was given'}."
+        )
+    if args.like is not None:
+        raise CollectorError(
+            "--like is for --model: a script is recorded once, at whatever speed the host has then."
         )
     name = args.name or Path(args.script[0]).stem
     out = args.out or Path("runs") / name

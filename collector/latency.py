@@ -22,9 +22,13 @@ def measure(
     warmup: int,
     requests: int,
     device: str,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[int], None] = lambda number: None,
 ) -> dict[str, Any]:
-    """Run requests one after the other; returns what `latency.json` holds."""
+    """Run requests one after the other; returns what `latency.json` holds.
+
+    Args:
+        tick: Called after each request, with the number of them that are done, warm-up included.
+    """
     samples: list[dict[str, Any]] = []
     prefill: list[int] = []
     decode: list[int] = []
@@ -37,7 +41,7 @@ def measure(
         for _ in range(new_tokens - 1):
             workload.decode()
             times.append(perf_counter_ns())
-        tick()
+        tick(number + 1)
         if number < warmup:
             continue
         gaps = [b - a for a, b in pairwise(times)]

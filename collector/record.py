@@ -7,16 +7,27 @@ Each pass is a request of its own, so that none perturbs another.
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from collector import environment, kernel_replay, latency, models, op_calls, trace_pass, workloads
+from collector import (
+    environment,
+    host_speed,
+    kernel_replay,
+    latency,
+    models,
+    op_calls,
+    trace_pass,
+    workloads,
+)
 from collector.errors import CollectorError
 from collector.progress import Progress, say
 from collector.writer import RunDirectoryWriter
@@ -28,14 +39,24 @@ from schemas.run_directory import (
     NULL_KERNEL,
     STEP_ANNOTATION_PREFIX,
     TRACE,
+    HostSpeed,
     Manifest,
     TraceFile,
 )
 
+# Calibrations of the host's speed among the requests of the latency pass.
+LATENCY_SPEEDS = 10
+
 
 @dataclass(frozen=True)
 class Request:
-    """What to record. `prompt` is text; None draws `prompt_len` ids from the seed."""
+    """What to record. `prompt` is text; None draws `prompt_len` ids from the seed.
+
+    Attributes:
+        steady_budget_s: Seconds that may go into waiting for a steady host and into traces that
+            are recorded again; 0 takes the host as it is.
+        like: A run directory: record while the host runs as fast as it did there.
+    """
 
     model: str
     mode: str = "eager"
@@ -56,6 +77,8 @@ class Request:
     prompt: str | None = None
     seed: int = 0
     all_logits: bool = False
+    steady_budget_s: float = 20.0
+    like: Path | None = None
 
     def check(self) -> None:
         """Raise CollectorError for values that cannot be run."""
@@ -63,6 +86,10 @@ class Request:
             if getattr(self, name) < 1:
                 option = "--" + name.replace("_", "-")
                 raise CollectorError(f"{option} is {getattr(self, name)}; it must be 1 or more.")
+        if not (math.isfinite(self.steady_budget_s) and self.steady_budget_s >= 0):
+            raise CollectorError(
+                f"--steady-budget is {self.steady_budget_s}; give seconds, 0 turns it off."
+            )
         if self.mode not in workloads.MODES:
             raise CollectorError(
                 f"mode {self.mode!r} is not known; there are: {', '.join(workloads.MODES)}."
@@ -103,6 +130,9 @@ def record(
         CollectorError: The request cannot be run here; nothing is left behind.
     """
     request.check()
+    held_to = None  # known before the work begins, or refused
+    if request.like is not None:
+        held_to = host_speed.of_run(request.like, environment.describe(request.device))
     with RunDirectoryWriter(target) as writer, torch.inference_mode():
         if model is None:
             say(f"building {request.model} ({request.dtype}, {request.device})")
@@ -126,7 +156,10 @@ def record(
             request.all_logits,
         )
         notes: list[str] = []
-        traces = _passes(request, writer, workload, engine)
+        pace = _Pace()
+        traces, steadiness = _passes(request, writer, workload, engine, pace, held_to)
+        speeds = [trace.host_speed_ns for trace in traces if trace.host_speed_ns]
+        notes += _unsteady("trace", request, steadiness, speeds)
         passes = {"latency": trace_pass.PERTURBS["latency"]}
         passes["trace"] = trace_pass.PERTURBS["stacks" if request.stacks else "trace"]
         if engine is not None:
@@ -136,18 +169,67 @@ def record(
         elif not request.replay:
             say("measuring the launch floor")
             passes["floor"] = trace_pass.PERTURBS["replay"]
-            writer.add_json(NULL_KERNEL, kernel_replay.floor(request.device, request.replay_runs))
+            held = _floor(request, workload, steadiness)
+            writer.add_json(NULL_KERNEL, held.value)
+            pace.floor_ns = held.speeds_ns
+            notes += _unsteady("launch floor", request, steadiness, [held.speeds_ns])
         else:
             passes["execution_trace"] = trace_pass.PERTURBS["execution_trace"]
             passes["replay"] = trace_pass.PERTURBS["replay"]
+            before = host_speed.calibrate()
             notes += _replay(request, writer, workload)
-        return writer.finish(_manifest(request, name, model, ids_BT, traces, passes, notes))
+            pace.floor_ns = [before, host_speed.calibrate()]
+        return writer.finish(
+            _manifest(
+                request,
+                name,
+                model,
+                ids_BT,
+                traces,
+                passes,
+                notes,
+                pace.described(steadiness.target),
+            )
+        )
+
+
+@dataclass
+class _Pace:
+    """The host's speed beside the passes that are not traces, in ns."""
+
+    latency_ns: list[int] = field(default_factory=list[int])
+    floor_ns: list[int] | None = None
+
+    def described(self, target: host_speed.Target) -> HostSpeed:
+        """What the manifest says of it."""
+        return HostSpeed(
+            host_speed.DEFINITION, self.latency_ns, self.floor_ns, target.ns, target.like
+        )
+
+
+def _unsteady(
+    what: str,
+    request: Request,
+    steadiness: host_speed.Steadiness,
+    speeds_ns: list[list[int]],
+) -> list[str]:
+    """The note on what was kept although the host was off its target, said here too."""
+    note = host_speed.unsteady_note(what, steadiness.target, speeds_ns, request.steady_budget_s)
+    if note is None:
+        return []
+    say(note)
+    return [note]
 
 
 def _passes(
-    request: Request, writer: RunDirectoryWriter, workload: workloads.Workload, engine: Any
-) -> list[TraceFile]:
-    """Latency, capture and timed traces."""
+    request: Request,
+    writer: RunDirectoryWriter,
+    workload: workloads.Workload,
+    engine: Any,
+    pace: _Pace,
+    target: host_speed.Target | None,
+) -> tuple[list[TraceFile], host_speed.Steadiness]:
+    """Latency, capture and timed traces; these at the speed of `target`, or of the latency pass."""
     traces: list[TraceFile] = []
     scratch = writer.path / ".trace.json"
     if engine is not None and hasattr(engine, "capture_all"):
@@ -159,11 +241,12 @@ def _passes(
         writer.add_gzip(CAPTURE_TRACE, scratch)
         traces.append(TraceFile(CAPTURE_TRACE, "capture", trace_pass.PERTURBS["capture"]))
     say(f"measuring latency: {request.warmup} + {request.latency_runs} requests without profiler")
-    bar, done = Progress("latency"), [0]
+    bar, every = Progress("latency"), max(request.latency_runs // LATENCY_SPEEDS, 1)
 
-    def tick() -> None:
-        done[0] += 1
-        bar(done[0], request.warmup + request.latency_runs)
+    def tick(done: int) -> None:
+        bar(done, request.warmup + request.latency_runs)
+        if done > request.warmup and (done - request.warmup - 1) % every == 0:
+            pace.latency_ns.append(host_speed.calibrate())
 
     writer.add_json(
         LATENCY,
@@ -176,16 +259,44 @@ def _passes(
             tick,
         ),
     )
+    steadiness = host_speed.Steadiness(
+        target or host_speed.of_latency(pace.latency_ns), request.steady_budget_s
+    )
     for number in range(request.trace_runs):
         say(f"recording trace {number + 1} of {request.trace_runs}")
-        walls = trace_pass.record(
-            workload, request.new_tokens, request.device, scratch, request.stacks
+        held = trace_pass.record(
+            workload, request.new_tokens, request.device, scratch, steadiness, request.stacks
         )
         file = TRACE if number == 0 else TRACE.replace(".", f"-{number + 1}.", 1)
         writer.add_gzip(file, scratch)
         perturbs = trace_pass.PERTURBS["stacks" if request.stacks else "trace"]
-        traces.append(TraceFile(file, "trace", perturbs, walls))
-    return traces
+        traces.append(
+            TraceFile(
+                file,
+                "trace",
+                perturbs,
+                held.value.profiled,
+                held.speeds_ns,
+                held.value.unprofiled,
+                held.attempts,
+            )
+        )
+    return traces, steadiness
+
+
+def _floor(
+    request: Request, workload: workloads.Workload, steadiness: host_speed.Steadiness
+) -> host_speed.Held[dict[str, Any]]:
+    """The launch floor, at the speed of the traces: every launch in T_Orchestration counts it."""
+
+    def wait() -> None:
+        trace_pass.run_request(workload, 1, annotate=False)
+
+    def measure() -> Callable[[], dict[str, Any]]:
+        found = kernel_replay.floor(request.device, request.replay_runs)
+        return lambda: found
+
+    return steadiness.hold(wait, measure)
 
 
 def _replay(
@@ -231,6 +342,7 @@ def _manifest(
     traces: list[TraceFile],
     passes: dict[str, str],
     notes: list[str],
+    speed: HostSpeed,
 ) -> Manifest:
     phases = [{"phase": "prefill", "steps": 1}]
     if request.new_tokens > 1:
@@ -259,4 +371,5 @@ def _manifest(
         environment=environment.describe(request.device),
         passes=passes,
         notes=notes,
+        host_speed=speed,
     )

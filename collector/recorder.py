@@ -25,12 +25,12 @@ from time import perf_counter_ns
 
 import torch
 
-from collector import environment, trace_pass
+from collector import environment, host_speed, trace_pass
 from collector.progress import say
 from collector.sending import Options, check
 from collector.writer import RunDirectoryWriter
 from schemas.errors import HostboundError
-from schemas.run_directory import STEP_ANNOTATION_PREFIX, TRACE, Manifest, TraceFile
+from schemas.run_directory import STEP_ANNOTATION_PREFIX, TRACE, HostSpeed, Manifest, TraceFile
 
 
 class Recording:
@@ -83,12 +83,14 @@ def recording(
     with RunDirectoryWriter(target) as writer:
         scratch = writer.path / ".trace.json"
         rec = Recording()
+        before = host_speed.calibrate()
         with torch.profiler.profile(
             activities=trace_pass.activities(where), record_shapes=True, with_stack=stacks
         ) as profile:
             yield rec
             if where.startswith("cuda"):
                 torch.cuda.synchronize()
+        speeds = [before, host_speed.calibrate()]
         profile.export_chrome_trace(str(scratch))
         writer.add_gzip(TRACE, scratch)
         perturbs = trace_pass.PERTURBS["stacks" if stacks else "trace"]
@@ -98,7 +100,7 @@ def recording(
                 name=name or target.name,
                 created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 mode="foreign",
-                traces=[TraceFile(TRACE, "trace", perturbs, rec.walls)],
+                traces=[TraceFile(TRACE, "trace", perturbs, rec.walls, speeds)],
                 model=model,
                 batch_size=batch_size,
                 prompt_len=prompt_len,
@@ -108,6 +110,7 @@ def recording(
                 command=" ".join(sys.argv),
                 environment=environment.describe(where),
                 passes={"trace": perturbs},
+                host_speed=HostSpeed(host_speed.DEFINITION),
             )
         )
     if address is not None:

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from collector import environment
+from collector import environment, host_speed
 from collector.errors import CollectorError
 from collector.record import check_device, replay_into
 from collector.writer import RunDirectoryWriter
@@ -47,9 +47,14 @@ def replay_again(run_dir: Path, device: str, samples: int, budget_s: float | Non
         for name in manifest.files:
             if name not in (KERNEL_REPLAY, NULL_KERNEL):
                 shutil.copy2(run_dir / name, writer.path / name)
+        before = host_speed.calibrate()
         notes = replay_into(writer.path, device, samples, budget_s, writer)
+        speed = manifest.host_speed
+        if speed is not None:  # times of another definition do not stand beside these
+            ours = speed.definition == host_speed.DEFINITION
+            speed = replace(speed, floor_ns=[before, host_speed.calibrate()] if ours else None)
         kept = [n for n in manifest.notes if "replayed" not in n and "no floor" not in n]
-        writer.finish(replace(manifest, notes=kept + notes))
+        writer.finish(replace(manifest, notes=kept + notes, host_speed=speed))
     old = run_dir.with_name(f".{run_dir.name}.before")
     os.rename(run_dir, old)
     os.rename(target, run_dir)

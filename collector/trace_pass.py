@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from collector.host_speed import Held, Steadiness
 from collector.workloads import Workload
 from schemas.run_directory import CAPTURE_ANNOTATION, DECODE_ANNOTATION, PREFILL_ANNOTATION
 
@@ -48,20 +50,46 @@ def run_request(workload: Workload, new_tokens: int, annotate: bool) -> list[int
     return walls
 
 
+@dataclass(frozen=True)
+class Walls:
+    """Host wall time of each step in ns: of the profiled request, and of the one just before it."""
+
+    profiled: list[int]
+    unprofiled: list[int]
+
+
 def record(
-    workload: Workload, new_tokens: int, device: str, path: Path, stacks: bool = False
-) -> list[int]:
-    """Record one request into a Kineto trace at `path` (.json); returns profiled step times in
-    ns."""
-    run_request(workload, min(new_tokens, 2), annotate=False)
-    _synchronise(device)
-    with torch.profiler.profile(
-        activities=activities(device), record_shapes=True, with_stack=stacks
-    ) as profile:
-        walls = run_request(workload, new_tokens, annotate=True)
+    workload: Workload,
+    new_tokens: int,
+    device: str,
+    path: Path,
+    steadiness: Steadiness,
+    stacks: bool = False,
+) -> Held[Walls]:
+    """Record one request into a Kineto trace at `path` (.json), while the host is steady."""
+
+    def plain(steps: int = new_tokens) -> list[int]:
+        walls = run_request(workload, steps, annotate=False)
         _synchronise(device)
-    profile.export_chrome_trace(str(path))
-    return walls
+        return walls
+
+    def measure() -> Callable[[], Walls]:
+        unprofiled = plain()
+        with torch.profiler.profile(
+            activities=activities(device), record_shapes=True, with_stack=stacks
+        ) as profile:
+            walls = run_request(workload, new_tokens, annotate=True)
+            _synchronise(device)
+
+        def keep() -> Walls:
+            path.unlink(missing_ok=True)
+            profile.export_chrome_trace(str(path))
+            return Walls(walls, unprofiled)
+
+        return keep
+
+    plain(min(new_tokens, 2))
+    return steadiness.hold(plain, measure)
 
 
 def record_capture(capture: Callable[[], Any], device: str, path: Path) -> None:

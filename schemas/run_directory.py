@@ -37,7 +37,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from schemas.errors import RunDirectoryError
 
@@ -71,12 +71,42 @@ class TraceFile:
         perturbs: What the pass that wrote it changes in the timings, in words.
         step_wall_ns: Host wall time of each step of this pass, profiled, in order; empty if not
             taken.
+        host_speed_ns: What `HostSpeed.definition` took just before and just after the pass; None
+            if not taken.
+        unprofiled_step_wall_ns: Host wall time of each step of the request without profiler just
+            before this one, in order; None if not taken.
+        attempts: How often the pass was recorded until the host was steady, this one included;
+            None if nobody looked.
     """
 
     file: str
     role: str = "trace"
     perturbs: str = ""
     step_wall_ns: list[int] = field(default_factory=list[int])
+    host_speed_ns: list[int] | None = None
+    unprofiled_step_wall_ns: list[int] | None = None
+    attempts: int | None = None
+
+
+@dataclass(frozen=True)
+class HostSpeed:
+    """How fast the host was during the passes: the time of one fixed piece of work in ns, so that
+    more is slower. Times of the same definition, CPU and Python may be compared.
+
+    Attributes:
+        definition: What the fixed piece of work is, and how its time is taken.
+        latency_ns: Times taken among the requests of the latency pass.
+        floor_ns: Times just before and just after the launch floor or the kernel replay; None
+            without that pass.
+        target_ns: The speed that traces were held to; None if there was nothing to hold to.
+        like: `run_id` of the recording whose speed was the target; None: this recording's own.
+    """
+
+    definition: str
+    latency_ns: list[int] = field(default_factory=list[int])
+    floor_ns: list[int] | None = None
+    target_ns: int | None = None
+    like: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +144,7 @@ class Manifest:
         step_annotation: Globs of the annotations that mark steps, e.g. ["hostbound.*"].
         files: SHA-256 of each other file, by name.
         passes: What each pass perturbs, by pass name ("latency", "trace", "replay", ...).
+        host_speed: How fast the host was; None if not measured. That of a trace is in `traces`.
     """
 
     run_id: str
@@ -137,6 +168,12 @@ class Manifest:
     passes: dict[str, str] = field(default_factory=dict[str, str])
     files: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
+    host_speed: HostSpeed | None = None
+
+    def trace_speeds_ns(self) -> list[int]:
+        """Every host speed taken beside a timed trace, in ns; empty if none was."""
+        timed = [trace for trace in self.traces if trace.role == "trace"]
+        return [value for trace in timed for value in trace.host_speed_ns or ()]
 
     def to_json(self) -> str:
         """Return the manifest as indented JSON text."""
@@ -185,18 +222,45 @@ def manifest_from_dict(value: dict[str, Any], path: Path) -> Manifest:
             f"{path} is of run-directory version {version}, this program knows "
             f"{RUN_SCHEMA_VERSION}: upgrade hostbound."
         )
-    known = set(Manifest.__dataclass_fields__)
-    fields = {key: item for key, item in value.items() if key in known}
+    fields = _known(Manifest, value)
     try:
-        fields["traces"] = [TraceFile(**item) for item in fields["traces"]]
+        fields["traces"] = [TraceFile(**_known(TraceFile, item)) for item in fields["traces"]]
         environment: dict[str, Any] = fields.get("environment") or {}
-        fields["environment"] = Environment(**environment)
+        fields["environment"] = Environment(**_known(Environment, environment))
+        if speed := fields.get("host_speed"):
+            fields["host_speed"] = HostSpeed(**_known(HostSpeed, speed))
         manifest = Manifest(**fields)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{path} is incomplete: {error}; record the run again.") from error
     if manifest.mode not in MODES:
         raise RunDirectoryError(f"{path} has mode {manifest.mode!r}; known are {', '.join(MODES)}.")
     for name in [trace.file for trace in manifest.traces] + list(manifest.files):
         if Path(name).name != name:
             raise RunDirectoryError(f"{path} names {name!r}, which is not a file of that folder.")
+    _check_speeds(manifest, path)
     return manifest
+
+
+def _check_speeds(manifest: Manifest, path: Path) -> None:
+    """Raise RunDirectoryError unless host speeds and the steps beside them are times in ns."""
+    speed = manifest.host_speed
+    found: list[Any] = []
+    for trace in manifest.traces:
+        found += [trace.host_speed_ns, trace.unprofiled_step_wall_ns, trace.step_wall_ns]
+    if speed is not None:
+        target = None if speed.target_ns is None else [speed.target_ns]
+        found += [speed.latency_ns, speed.floor_ns, target]
+    for times in found:
+        if times is not None and not (
+            isinstance(times, list)
+            and all(type(value) is int and value > 0 for value in cast("list[Any]", times))
+        ):
+            raise RunDirectoryError(
+                f"{path} has {times!r:.60} where a host speed or a step's time is a list of "
+                "nanoseconds; copy the run directory again or record it again."
+            )
+
+
+def _known(record: type[Any], value: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a record has; a later program of the same version may have added others."""
+    return {key: item for key, item in value.items() if key in record.__dataclass_fields__}

@@ -30,7 +30,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(checkpoint: Path, out: Path, *more: str) -> list[str]:
     short = ["--prompt-len", "8", "--new-tokens", "3", "--warmup", "1", "--latency-runs", "2"]
-    where = ["--device", "cpu", "--dtype", "fp32", "--out", str(out)]
+    where = ["--device", "cpu", "--dtype", "fp32", "--out", str(out), "--steady-budget", "0"]
     return ["record", "--model", str(checkpoint), *short, *where, "--trace-runs", "2", *more]
 
 
