@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from analyzer import classify, numbers, queries
+from analyzer import classify, host_speed, numbers, queries
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.fusion import Fusions, Kernels, fusions
-from analyzer.report import ACCOUNT_MEANS, figures, reading
+from analyzer.report import ACCOUNT_MEANS, MEDIAN_KEYS, figures, reading
 
 # Changes smaller than this, or than the spread of the steps, are noise.
 NOISE = 0.03
 TAIL = "device_tail"
+_MEDIANS = tuple(f"median_{key}" for key in MEDIAN_KEYS)
 _CONDITION = re.compile(
     r"\s*([\w.]+)\s*(<=|>=|<|>)\s*([+-]?)\s*([\d.]+(?:[eE][+-]?\d+)?)\s*(%?)\s*"
 )
@@ -33,8 +34,8 @@ _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": opera
 def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
     """Compare runs with the first of them.
 
-    Keys: verdict (of the first pair), runs (name, id, per-step figures), pairs (one for each
-    further run: verdict, warnings, accounts, waterfall, metrics, kernels, ops), metrics.
+    Keys: verdict (of the first pair), runs (name, id, per-step figures, host_speed), pairs (one for
+    each further run: verdict, warnings, times, sequences, waterfall, kernels, ops).
 
     Raises:
         AnalyzerError: Fewer than two runs, or the same one twice.
@@ -47,6 +48,7 @@ def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
     sides = [_side(r) for r in reports]
     kernels = [queries.kernels(connection, run_id).to_dicts() for run_id in run_ids]
     ops = [queries.ops(connection, run_id).to_dicts() for run_id in run_ids]
+    sequences = [queries.kernel_sequences(connection, run_id) for run_id in run_ids]
     base_ops = queries.op_names(connection, run_ids[0])
     pairs = [
         _pair(
@@ -56,6 +58,7 @@ def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
             sides[i],
             (kernels[0], kernels[i]),
             (ops[0], ops[i]),
+            (sequences[0], sequences[i]),
             base_ops,
         )
         for i in range(1, len(run_ids))
@@ -90,7 +93,7 @@ def _side(value: dict[str, Any]) -> dict[str, Any]:
                 key: None if sums[key] is None else round(sums[key] / sums["steps"])
                 for key in queries.ADDED_KEYS
             }
-            | {"hdbi": sums["hdbi"]}
+            | {key: sums[key] for key in ("hdbi", *_MEDIANS)}
             for phase, sums in value["phases"].items()
         },
         "ledger": {
@@ -98,6 +101,7 @@ def _side(value: dict[str, Any]) -> dict[str, Any]:
             for name, entry in measured["ledger"].items()
         },
         "latency": value["latency"],
+        "host_speed": value["host_speed"],
     }
 
 
@@ -108,6 +112,7 @@ def _pair(
     side_b: dict[str, Any],
     kernels: tuple[list[dict[str, Any]], list[dict[str, Any]]],
     ops: tuple[list[dict[str, Any]], list[dict[str, Any]]],
+    sequences: tuple[list[dict[str, Any]], list[dict[str, Any]]],
     base_ops: list[str],
 ) -> dict[str, Any]:
     steps = side_a["steps"], side_b["steps"]
@@ -119,8 +124,13 @@ def _pair(
         "base": side_a["name"],
         "other": side_b["name"],
         "verdict": _verdict(side_a, side_b, times, waterfall),
-        "warnings": _unlike(a["run"], b["run"]) + _phase_warnings(a, b),
+        "warnings": [
+            *_unlike(a["run"], b["run"]),
+            *host_speed.differences(a["run"], b["run"]),
+            *_phase_warnings(a, b),
+        ],
         "times": times,
+        "sequences": _sequences(*sequences, phases),
         "waterfall": waterfall,
         "kernels": _kernel_changes(*kernels, *steps, fused),
         "ops": _op_changes(*ops, *steps, fused, kernels[1]),
@@ -160,6 +170,44 @@ def _time_change(phase: str, a: dict[str, Any], b: dict[str, Any]) -> dict[str, 
         "source": source,
         "outcome": "same" if same else "faster" if after < before else "slower",
     }
+
+
+def _sequences(
+    a: list[dict[str, Any]], b: list[dict[str, Any]], phases: list[str]
+) -> dict[str, Any] | None:
+    """Did the steps launch the same kernels in the same order? None if either has no kernels.
+
+    Steps are held against those of the same phase and place; over several traces of a run all must
+    agree. Keys: phases (by phase: steps, identical), sentence.
+    """
+    sides: list[dict[tuple[str, int], set[str | None]]] = []
+    for rows in (a, b):
+        found: dict[tuple[str, int], set[str | None]] = {}
+        for row in rows:
+            found.setdefault((row["phase"], row["step_index"]), set()).add(row["sequence"])
+        sides.append(found)
+    left, right = sides
+    result: dict[str, dict[str, int]] = {}
+    for phase in phases:
+        shared = [key for key in left if key[0] == phase and key in right]
+        if not any(left[key] | right[key] != {None} for key in shared):
+            continue
+        same = [key for key in shared if left[key] == right[key] and len(left[key]) == 1]
+        result[phase] = {"steps": len(shared), "identical": len(same)}
+    if not result:
+        return None
+    differ = [
+        f"{phase} in {entry['steps'] - entry['identical']} of "
+        f"{entry['steps']} step{'s' * (entry['steps'] != 1)}"
+        for phase, entry in result.items()
+        if entry["identical"] < entry["steps"]
+    ]
+    sentence = (
+        f"Kernel sequences differ: {', '.join(differ)}."
+        if differ
+        else "Kernel sequences are identical in every step."
+    )
+    return {"phases": result, "sentence": sentence}
 
 
 def _waterfall(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
@@ -420,8 +468,9 @@ def metric(side: dict[str, Any], name: str) -> float | None:
     """A figure of a run by its name: per step, a ledger account, HDBI, or a latency percentile.
 
     Names: `elapsed_ns`, `orchestration_ns`, `kernels`, ... (mean of a step); `hdbi`, `hdbi_busy`;
-    `phases.decode.elapsed_ns`; `totals.kernels` (everything recorded); `ledger.framework.ns`,
-    `ledger.framework.exposed_ns`; `latency.tpot.p50_ns`.
+    `phases.decode.elapsed_ns`, `phases.decode.median_orchestration_ns`; `totals.kernels`
+    (everything recorded); `ledger.framework.ns`, `ledger.framework.exposed_ns`;
+    `latency.tpot.p50_ns`.
 
     Raises:
         AnalyzerError: There is no metric of that name.
@@ -433,7 +482,8 @@ def metric(side: dict[str, Any], name: str) -> float | None:
     parts = name.split(".")
     if len(parts) == 2 and parts[0] == "totals" and parts[1] in queries.TOTAL_KEYS[:-1]:
         return side["totals"][parts[1]]
-    if len(parts) == 3 and parts[0] == "phases" and parts[2] in (*queries.ADDED_KEYS, "hdbi"):
+    of_phase = (*queries.ADDED_KEYS, "hdbi", *_MEDIANS)
+    if len(parts) == 3 and parts[0] == "phases" and parts[2] in of_phase:
         return side["phases"].get(parts[1], {}).get(parts[2])
     if (
         parts[0] == "ledger"

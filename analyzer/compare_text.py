@@ -48,6 +48,16 @@ def print_comparison(value: dict[str, Any], out: Console) -> None:
         rows.append(
             (label, *[show(v) for v in values], *[numbers.change(values[0], v) for v in values[1:]])
         )
+    for phase in sides[0]["phases"]:
+        if all(phase in side["phases"] for side in sides):
+            values = [side["phases"][phase]["median_orchestration_ns"] for side in sides]
+            shown = [numbers.duration(v) for v in values]
+            changes = [numbers.change(values[0], v) for v in values[1:]]
+            rows.append((f"T_Orch, median {phase}", *shown, *changes))
+    speeds = [side["host_speed"] and side["host_speed"]["traces_ns"] for side in sides]
+    if any(speeds):
+        changes = [numbers.change(speeds[0], v) for v in speeds[1:]]
+        rows.append(("host, fixed work", *[numbers.duration(v) for v in speeds], *changes))
     out.print(
         table(
             [
@@ -97,6 +107,9 @@ def _pair(pair: dict[str, Any], letter: str, out: Console) -> None:
             rows,
         )
     )
+    if pair["sequences"]:
+        out.print()
+        out.print(Text(f"A and {letter}: {pair['sequences']['sentence']}"))
     heading(out, f"Kernels that changed most, a step, A to {letter}")
     changed = [row for row in pair["kernels"] if row["status"] != "same"][:10]
     out.print(

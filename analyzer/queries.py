@@ -324,6 +324,11 @@ def same_workload(connection: Connection, run_id: str, mode: str) -> list[dict[s
     )
 
 
+def kernel_sequences(connection: Connection, run_id: str) -> list[dict[str, Any]]:
+    """Each step's kernels and a digest of their order, None without kernels."""
+    return _rows(connection, _sql("kernel_sequences"), {"run_id": run_id})
+
+
 def match_tiers(connection: Connection, run_id: str) -> dict[str, dict[str, Any]] | None:
     """Launches and share of cost by match tier; None without kernel replay."""
     found = _rows(connection, _sql("match_tiers"), {"run_id": run_id})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from analyzer import classify, predict, queries
+from analyzer import classify, host_speed, predict, queries
 from analyzer.database import Connection
 
 HOST_BOUND_BELOW = 0.4
@@ -27,22 +27,26 @@ ACCOUNT_MEANS = {
     "other_call": "in other CUDA calls (attributes, events, module loading)",
 }
 TOP = 15
+# Of these a phase has the median step too, over all traces of the run: one slow step among a few is
+# not the run.
+MEDIAN_KEYS = ("elapsed_ns", "wall_ns", "device_active_ns", "orchestration_ns")
 
 
 def figures(connection: Connection, run_id: str) -> dict[str, Any]:
     """What a comparison needs of a run: its times, no single event.
 
     Keys: run, totals (everything recorded), measured (sum over the steps), phases, steps (each with
-    its ledger), latency.
+    its ledger), latency, host_speed.
     """
-    steps = queries.steps(connection, run_id)
+    steps, run = queries.steps(connection, run_id), queries.run(connection, run_id)
     return {
-        "run": queries.run(connection, run_id),
+        "run": run,
         "totals": queries.totals(connection, run_id),
         "measured": queries.added(steps),
         "phases": _phases(steps),
         "steps": steps,
         "latency": queries.latency(connection, run_id),
+        "host_speed": host_speed.of_run(run),
     }
 
 
@@ -58,7 +62,7 @@ def summary(connection: Connection, run_id: str) -> dict[str, Any]:
         **found,
         "verdict": verdict(found["measured"], found["totals"], coverage),
         "coverage": coverage,
-        "inflation": _inflation(found["phases"], found["latency"]),
+        "inflation": _inflation(found["phases"], found["latency"], found["host_speed"]),
         "quality": quality,
         "warnings": [row["message"] for row in quality if row["severity"] == "warning"],
     }
@@ -99,7 +103,9 @@ def _phases(steps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         sums = queries.added(own)
         sums["step_elapsed_ns"] = [step["elapsed_ns"] for step in own]
         sums["step_wall_ns"] = [step["wall_ns"] for step in own]
-        sums["median_elapsed_ns"] = round(median(sums["step_elapsed_ns"]))
+        for key in MEDIAN_KEYS:
+            values = [step[key] for step in own]
+            sums[f"median_{key}"] = None if None in values else round(median(values))
         result[phase] = sums
     return result
 
@@ -116,13 +122,21 @@ def _kernels_per_token(run: dict[str, Any], steps: list[dict[str, Any]]) -> floa
 
 
 def _inflation(
-    phases: dict[str, dict[str, Any]], latency: dict[str, Any] | None
+    phases: dict[str, dict[str, Any]],
+    latency: dict[str, Any] | None,
+    speed: dict[str, Any] | None,
 ) -> dict[str, float] | None:
-    """Profiled step time over un-profiled step time, by phase: what the profiler costs."""
+    """Profiled step time over un-profiled step time, by phase: what the profiler costs.
+
+    The un-profiled step just before a trace saw the same host; without one, the latency pass's.
+    """
+    beside: dict[str, Any] = speed["beside"] if speed else {}
     found: dict[str, float] = {}
     for phase, figures in phases.items():
         bare = (latency or {}).get(f"{phase}_step")
-        if bare and bare["p50_ns"]:
+        if phase in beside:
+            found[phase] = beside[phase]["inflation"]
+        elif bare and bare["p50_ns"]:
             found[phase] = figures["median_elapsed_ns"] / bare["p50_ns"]
     return found or None
 

@@ -75,6 +75,7 @@ def print_report(value: dict[str, Any], out: Console) -> None:
     _kernels(value, out)
     _ops(value["ops"], out)
     _latency(value, out)
+    _host_speed(value["host_speed"], out)
     _predictions(value["predictions"], out)
     _floors(value["floors"], out)
     _coverage(value, out)
@@ -234,6 +235,7 @@ def _steps(value: dict[str, Any], out: Console) -> None:
                     f"all {phase}, mean", sums["steps"], sums, value["verdict"]["unsupported"]
                 )
             )
+            rows.append(_median_row(phase, sums, value["verdict"]["unsupported"]))
     out.print(
         table(
             [
@@ -269,6 +271,20 @@ def _step_row(name: str, n: int, row: dict[str, Any], lacking: list[str]) -> tup
         numbers.count(mean(row["launches"])),
         numbers.count(mean(row["kernels"])),
         numbers.share(idle / wall if idle is not None and wall else None),
+    )
+
+
+def _median_row(phase: str, sums: dict[str, Any], lacking: list[str]) -> tuple[str, ...]:
+    device = ("device_active_ns", "orchestration_ns")
+    return (
+        f"all {phase}, median",
+        *(
+            numbers.duration(
+                None if "device" in lacking and key in device else sums[f"median_{key}"]
+            )
+            for key in ("elapsed_ns", "wall_ns", *device)
+        ),
+        *[""] * 4,
     )
 
 
@@ -399,8 +415,32 @@ def _latency(value: dict[str, Any], out: Console) -> None:
         )
     )
     inflation: dict[str, float] = value["inflation"] or {}
+    beside: dict[str, Any] = value["host_speed"]["beside"] if value["host_speed"] else {}
     for phase, factor in inflation.items():
-        out.print(Text(f"  a profiled {phase} step takes {factor:.2f} times as long"))
+        than = " as the un-profiled one just before it" if phase in beside else ""
+        out.print(Text(f"  a profiled {phase} step takes {factor:.2f} times as long{than}"))
+
+
+def _host_speed(speed: dict[str, Any] | None, out: Console) -> None:
+    if speed is None:
+        return
+    heading(out, "Host speed: the time of a fixed piece of work, more is slower")
+    spread = (
+        ""
+        if speed["traces_ns"] is None
+        else f"{numbers.duration(speed['trace_low_ns'])} to "
+        f"{numbers.duration(speed['trace_high_ns'])}"
+    )
+    rows = [
+        ("during the traces", numbers.duration(speed["traces_ns"]), spread),
+        ("during the latency requests", numbers.duration(speed["latency_ns"]), ""),
+        ("during floor or kernel replay", numbers.duration(speed["floor_ns"]), ""),
+    ]
+    if speed["like"]:
+        rows.append(("held to that of another run", numbers.duration(speed["target_ns"]), ""))
+    out.print(table([("", "left"), ("", "right"), ("", "left")], rows))
+    for note in speed["notes"]:
+        out.print(Text(printable(f"  {note}")))
 
 
 def _predictions(value: dict[str, Any] | None, out: Console) -> None:

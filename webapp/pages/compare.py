@@ -108,6 +108,8 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
     st.markdown(format.plain(found["verdict"]))
     for line in found["warnings"]:
         st.warning(format.prose(line), icon=":material/warning:")
+    if found["sequences"]:
+        st.caption(format.prose(found["sequences"]["sentence"]))
     frame.chart(
         charts.waterfall(found["waterfall"], f"A: {found['base']}", f"B: {found['other']}", dark),
         f"waterfall-{number}",

@@ -1,0 +1,142 @@
+"""How fast the host was while a run was recorded, and what that means for a comparison.
+
+The collector times a fixed piece of work beside each trace and has one request without profiler
+beside it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
+slower. Unknown, as in every run of another recorder, is None.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+from schemas.run_directory import Manifest, manifest_from_dict
+
+# Two speeds farther apart than this make host times incomparable.
+ALIKE = 0.03
+NOTE = "host speed: "
+
+
+def of_run(run: dict[str, Any]) -> dict[str, Any] | None:
+    """What the manifest of a run's row says of its host's speed; None if nothing.
+
+    Keys: definition; traces_ns, latency_ns, floor_ns (medians), trace_low_ns, trace_high_ns;
+    target_ns, like (recording whose speed it was held to); attempts (of each trace, None where
+    nobody counted); beside (by phase: unprofiled_ns, the median step just before the traces, and
+    inflation, the median of profiled over un-profiled step); notes.
+    """
+    if not run.get("manifest"):
+        return None
+    manifest = manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
+    speed, speeds = manifest.host_speed, manifest.trace_speeds_ns()
+    if speed is None:
+        return None
+    return {
+        "definition": speed.definition,
+        "traces_ns": _median(speeds),
+        "trace_low_ns": min(speeds, default=None),
+        "trace_high_ns": max(speeds, default=None),
+        "latency_ns": _median(speed.latency_ns),
+        "floor_ns": _median(speed.floor_ns or []),
+        "target_ns": speed.target_ns,
+        "like": speed.like,
+        "attempts": [trace.attempts for trace in manifest.traces if trace.role == "trace"],
+        "beside": _beside(manifest),
+        "notes": [note.removeprefix(NOTE) for note in manifest.notes if note.startswith(NOTE)],
+    }
+
+
+def _median(values: list[int]) -> int | None:
+    return round(median(values)) if values else None
+
+
+def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """By phase: the un-profiled step beside the traces, and how much longer profiled ones took."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for trace in manifest.traces:
+        pairs = list(zip(trace.step_wall_ns, trace.unprofiled_step_wall_ns or (), strict=False))
+        if trace.role == "trace":
+            for phase, pair in zip(_phases(manifest, len(pairs)), pairs, strict=False):
+                found.setdefault(phase, []).append(pair)
+    return {
+        phase: {
+            "unprofiled_ns": _median([bare for _, bare in pairs]),
+            "inflation": median(profiled / bare for profiled, bare in pairs),
+        }
+        for phase, pairs in found.items()
+    }
+
+
+def _phases(manifest: Manifest, steps: int) -> list[str]:
+    """The phase of each step of a trace; none if the plan in the manifest has other steps."""
+    result: list[str] = []
+    for part in cast("list[Any]", manifest.phases):
+        plan = cast("dict[str, Any]", part if isinstance(part, dict) else {})
+        phase, count = plan.get("phase"), plan.get("steps")
+        if not isinstance(phase, str) or type(count) is not int or not 0 <= count <= steps:
+            return []
+        result += [phase] * count
+    return result if len(result) == steps else []
+
+
+def comparable(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """May the speeds of two runs (rows as of `queries.run`) be held against each other?"""
+    one, two = of_run(a), of_run(b)
+    if one is None or two is None or one["definition"] != two["definition"]:
+        return False
+    return a.get("cpu") == b.get("cpu") and _python(a) == _python(b)
+
+
+def _python(run: dict[str, Any]) -> list[str]:
+    """Major and minor version; a calibration in Python depends on it."""
+    versions: dict[str, str] = json.loads(run.get("versions") or "{}")
+    return versions.get("python", "").split(".")[:2]
+
+
+def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Lines on what a host of another speed has to do with the differences of two runs.
+
+    Args:
+        a, b: Rows of `queries.run`; b is the one that is compared with a.
+    """
+    if not comparable(a, b):
+        return []
+    one, two = of_run(a) or {}, of_run(b) or {}
+    base, other = a["name"], b["name"]
+    if base == other:  # two recordings of the same thing, as a rule
+        base, other = "the first run", "the second run"
+    found: list[str] = []
+    for key, during, times in (
+        ("traces_ns", "the traces", "profiled host times"),
+        ("latency_ns", "the latency requests", "un-profiled step times"),
+    ):
+        before, after = one[key], two[key]
+        if before is None or after is None:
+            continue
+        ratio = max(before, after) / min(before, after)
+        if ratio - 1 <= ALIKE:
+            continue
+        line = (
+            f"the host ran {ratio:.2f} times {'slower' if after > before else 'faster'} during "
+            f"{during} of {other} than of {base}: differences of {times} below that are not "
+            f"{other}'s doing"
+        )
+        found.append(line + (_estimate(one, two) if key == "traces_ns" else ""))
+    return found
+
+
+def _estimate(one: dict[str, Any], two: dict[str, Any]) -> str:
+    """Profiled over un-profiled steps, which a change of speed moves far less than either."""
+    parts = [
+        f"{phase} {one['beside'][phase]['inflation']:.2f} and {entry['inflation']:.2f}"
+        for phase, entry in two["beside"].items()
+        if phase in one["beside"]
+    ]
+    if not parts:
+        return ""
+    return (
+        ". Estimate free of that: a profiled step over the un-profiled one just before it, "
+        + "; ".join(parts)
+    )
