@@ -79,6 +79,9 @@ class Service:
         for team in self.layout.teams():
             if database.exists(path := self.store(team)):
                 database.update(path)
+            elif path == self.layout.lake:
+                with database.open_for_writing(path):
+                    pass  # its tables: a lake's file is there before its first run is
         if any(mended.values()):
             self.log("recovered", **mended)
         self.state.watch(self._requeue)

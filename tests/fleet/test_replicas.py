@@ -1,0 +1,532 @@
+"""Several servers on one lake: its PostgreSQL holds their tokens and jobs, so each may go."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from analyzer import cli, database, queries
+from analyzer.server.blobs import FolderBlobs
+from analyzer.server.check import check
+from analyzer.server.layout import Layout
+from analyzer.server.limits import Limits
+from analyzer.server.state_sqlite import SqliteState
+from analyzer.server.tokens import Tokens
+from analyzer.server.uploads import Announced, Uploads
+from analyzer.verify import verify
+from fleet.services import ROOT, ObjectStore, Postgres
+from teamserver import TeamServer, sha256, trace_bytes, wait_for
+
+pytestmark = pytest.mark.timeout(600)
+
+# How long a server is given to show itself again, and some for a busy machine.
+GRACE_S = 10.0
+PATIENCE_S = 120.0
+
+
+def make_token(lake: Path, scopes: str = "admin") -> str:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "analyzer.cli", "token", "create", "--db", str(lake)),
+            *("--team", "default", "--scope", scopes),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+class Replicas:
+    """Servers on one lake, each with a folder of its own."""
+
+    def __init__(self, lake: Path) -> None:
+        self.lake = lake
+        self.servers: list[TeamServer] = []
+
+    def add(self, *options: str) -> TeamServer:
+        """One more, which is not started yet."""
+        folder = self.lake.parent / f"{self.lake.stem}-server{len(self.servers)}"
+        server = TeamServer(folder, "--db", str(self.lake), *options)
+        self.servers.append(server)
+        return server
+
+    def started(self) -> list[str]:
+        """Ids of the jobs that they have begun, each as often as it was begun."""
+        logs = [line for server in self.servers for line in list(server.log)]
+        return [line["job"] for line in logs if line["event"] == "job started"]
+
+    def assert_sound(self, contents: list[bytes]) -> None:
+        """Each content is one run, all of it, and its original is there."""
+        assert verify(self.lake) == []
+        with queries.connect(self.lake) as connection:
+            runs = connection.execute("SELECT run_id FROM runs").fetchall()
+            launches = connection.execute(
+                "SELECT run_id, count(*) FROM launches GROUP BY run_id"
+            ).fetchall()
+        assert len(runs) == len(set(runs)) == len(contents)
+        assert {count for _, count in launches} == {c.count(b"cudaLaunch") for c in contents}
+        folder = Path(self.lake.parent / f"data{self.lake.stem.removeprefix('lake')}.originals")
+        for content in contents:
+            assert (folder / "default" / sha256(content)).read_bytes() == content
+
+
+@pytest.fixture
+def replicas(lake: Path) -> Iterator[Replicas]:
+    found = Replicas(lake)
+    yield found
+    for server in found.servers:
+        server.stop()
+
+
+def workers_of(server: TeamServer) -> list[int]:
+    assert server.process is not None
+    done = subprocess.run(
+        ["pgrep", "-P", str(server.process.pid), "-f", "spawn_main"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def send(server: TeamServer, token: str, content: bytes) -> None:
+    """Upload without waiting for the job."""
+    with server.client(token) as client:
+        answer = client.announce(content)
+        assert answer.status_code == 201, answer.text
+        assert client.send_bytes(answer.json()["url"], content).status_code == 204
+
+
+def counts(server: TeamServer, token: str) -> dict[str, int]:
+    with server.client(token) as client:
+        return client.get("/api/v1/jobs").json()["counts"]
+
+
+def test_two_servers_share_tokens_and_jobs_and_convert_each_once(replicas: Replicas) -> None:
+    token = make_token(replicas.lake)
+    one, two = replicas.add().start(), replicas.add().start()
+    contents = [trace_bytes(3, seed=seed) for seed in range(20)]
+
+    for number, content in enumerate(contents):
+        send((one, two)[number % 2], token, content)
+    wait_for(lambda: counts(one, token)["done"] == 20, "all jobs", PATIENCE_S)
+
+    assert counts(two, token) == {"queued": 0, "running": 0, "done": 20, "failed": 0}
+    assert set(Counter(replicas.started()).values()) == {1}
+    assert len(replicas.started()) == 20
+    for server in (one, two):
+        assert server.event("job done"), "both have taken some"
+        with server.client(token) as client:
+            assert len(client.run_ids()) == 20
+            assert client.announce(contents[7]).json()["status"] == "stored"
+            run = client.get("/api/v1/runs", params={"sha256": sha256(contents[0])}).json()["runs"]
+            original = client.get(f"/api/v1/runs/{run[0]['run_id']}/original")
+            assert original.content == contents[0]
+    with one.client(token) as client:
+        second = client.post("/api/v1/tokens", json={"scopes": ["read"]}).json()
+    with two.client(second["token"]) as client:
+        assert client.get("/api/v1/runs").status_code == 200
+    with one.client(token) as client:
+        assert client.delete(f"/api/v1/tokens/{second['id']}").status_code == 200
+    with two.client(second["token"]) as client:
+        assert client.get("/api/v1/runs").status_code == 401
+    replicas.assert_sound(contents)
+
+
+def test_the_loss_of_a_servers_folder_loses_nothing(
+    replicas: Replicas, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = make_token(replicas.lake)
+    server = replicas.add().start()
+    content, waiting = trace_bytes(3, seed=1), trace_bytes(3, seed=2)
+    with server.client(token) as client:
+        job = client.upload(content)
+        assert job["state"] == "done"
+    (worker,) = workers_of(server)
+    os.kill(worker, signal.SIGSTOP)  # the second job is begun, and not ended
+    send(server, token, waiting)
+    wait_for(lambda: counts(server, token)["running"] == 1, "the second job")
+    server.kill()
+    os.kill(worker, signal.SIGKILL)
+    shutil.rmtree(server.data)
+
+    server.start()
+
+    with server.client(token) as client:
+        assert client.get(f"/api/v1/jobs/{job['id']}").json() == job
+        assert client.announce(content).json()["status"] == "stored"
+        assert client.job_of(waiting)["state"] == "done"
+        assert client.job_of(waiting)["attempts"] == 2
+    replicas.assert_sound([content, waiting])
+    assert cli.main(["jobs", "--db", str(replicas.lake)]) == 0
+    assert capsys.readouterr().out.count("done") == 2
+
+
+def test_a_job_stays_with_the_server_that_lives_and_goes_on_when_it_is_killed(
+    replicas: Replicas,
+) -> None:
+    token = make_token(replicas.lake)
+    one = replicas.add().start()
+    content = trace_bytes(5)
+    with one.client(token) as client:
+        client.upload(trace_bytes(5, seed=1))
+    (worker,) = workers_of(one)
+    os.kill(worker, signal.SIGSTOP)
+    send(one, token, content)
+    wait_for(lambda: counts(one, token)["running"] == 1, "the job")
+    two = replicas.add().start()
+
+    time.sleep(GRACE_S + 4)  # it takes long, but its server lives
+
+    assert counts(two, token)["running"] == 1
+    assert two.event("job started") is None
+    one.kill()
+    os.kill(worker, signal.SIGKILL)
+    began = time.monotonic()
+    with two.client(token) as client:
+        job = client.job_of(content)
+    assert (job["state"], job["attempts"]) == ("done", 2)
+    assert GRACE_S / 2 < time.monotonic() - began < GRACE_S + 20
+    replicas.assert_sound([trace_bytes(5, seed=1), content])
+
+
+def test_a_server_that_was_away_finds_its_job_done_by_another_and_changes_nothing(
+    replicas: Replicas,
+) -> None:
+    """Stopped and not killed: its sessions are ended as those of a host that is cut off."""
+    token = make_token(replicas.lake)
+    one = replicas.add().start()
+    content = trace_bytes(5)
+    with one.client(token) as client:
+        client.upload(trace_bytes(5, seed=1))
+    (worker,) = workers_of(one)
+    os.kill(worker, signal.SIGSTOP)
+    send(one, token, content)
+    wait_for(lambda: counts(one, token)["running"] == 1, "the job")
+    assert one.process is not None
+    one.process.send_signal(signal.SIGSTOP)
+    two = replicas.add().start()
+    # Nobody hears of it any more: PostgreSQL would end the sessions of a silent host itself.
+    with queries.connect(replicas.lake):
+        terminate_others(replicas, two)
+    with two.client(token) as client:
+        job = client.job_of(content)
+        assert (job["state"], job["attempts"]) == ("done", 2)
+
+        one.process.send_signal(signal.SIGCONT)
+        os.kill(worker, signal.SIGCONT)
+        wait_for(
+            lambda: one.event("job taken over by another server meanwhile"), "it learns", PATIENCE_S
+        )
+        assert client.get(f"/api/v1/jobs/{job['id']}").json() == job
+    replicas.assert_sound([trace_bytes(5, seed=1), content])
+    with one.client(token) as client:  # and it works on
+        assert client.upload(trace_bytes(5, seed=2))["state"] == "done"
+
+
+def terminate_others(replicas: Replicas, but: TeamServer) -> None:
+    """End the PostgreSQL sessions that show the first server's life."""
+    from analyzer import lake as lake_module
+
+    catalog = lake_module.read(replicas.lake).catalog
+    import psycopg
+
+    with psycopg.connect(catalog, autocommit=True) as session:
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'hostbound presence' AND pid = ("
+            "  SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 "
+            "  ORDER BY objid::BIGINT LIMIT 1)"
+        )
+
+
+def test_postgresql_that_is_restarted_under_load_loses_no_upload_and_doubles_no_run(
+    replicas: Replicas, postgres: Postgres
+) -> None:
+    token = make_token(replicas.lake)
+    servers = [replicas.add().start(), replicas.add().start()]
+    contents = [trace_bytes(200, seed=seed) for seed in range(16)]
+    answers: Counter[int] = Counter()
+    acknowledged: list[bytes] = []
+    errors: list[BaseException] = []
+
+    def client_of(server: TeamServer, mine: list[bytes]) -> None:
+        """Sends as a collector does: whatever is not acknowledged is sent again."""
+        try:
+            with server.client(token) as client:
+                for content in mine:
+                    deadline = time.monotonic() + PATIENCE_S
+                    while time.monotonic() < deadline:
+                        answer = client.announce(content)
+                        answers[answer.status_code] += 1
+                        if answer.status_code == 201:
+                            at = answer.json()["offset"]
+                            answer = client.send_bytes(answer.json()["url"], content[at:], at)
+                            answers[answer.status_code] += 1
+                        if answer.status_code in (200, 204):
+                            acknowledged.append(content)
+                            break
+                        time.sleep(0.1)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=client_of, args=(server, contents[n::2]))
+        for n, server in enumerate(servers)
+    ]
+    for thread in threads:
+        thread.start()
+    for mode, after in (("immediate", 3), ("fast", 8)):
+        wait_for(lambda after=after: len(acknowledged) >= after or errors, "uploads", PATIENCE_S)
+        postgres.stop(mode)
+        time.sleep(2.0)
+        postgres.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(acknowledged) == len(contents)
+    assert set(answers) <= {200, 201, 204, 503}, answers
+
+    def ended() -> bool:
+        with contextlib.suppress(httpx.HTTPError, KeyError):
+            return counts(servers[0], token)["done"] == len(contents)
+        return False
+
+    wait_for(ended, "all jobs", PATIENCE_S)
+    assert counts(servers[1], token)["failed"] == 0
+    replicas.assert_sound(contents)
+
+
+def test_without_postgresql_requests_get_503_and_are_served_when_it_is_back(
+    replicas: Replicas, postgres: Postgres
+) -> None:
+    token = make_token(replicas.lake)
+    server = replicas.add().start()
+    content = trace_bytes(3)
+    with server.client(token) as client:
+        postgres.stop("immediate")
+        try:
+            for answer in (client.get("/api/v1/jobs"), client.announce(content)):
+                assert answer.status_code == 503
+                assert "PostgreSQL does not answer" in answer.json()["detail"]
+                assert "\n" not in answer.json()["detail"]
+                assert answer.headers["Retry-After"] == "1"
+            assert client.get("/readyz").status_code == 503
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/login").status_code == 200
+        finally:
+            postgres.start()
+        wait_for(lambda: client.get("/readyz").status_code == 200, "readiness")
+        assert client.upload(content)["state"] == "done"
+
+
+def test_many_first_starts_at_once_make_one_schema(lake: Path) -> None:
+    command = [sys.executable, "-m", "analyzer.cli", "token", "create", "--db", str(lake)]
+    command += ["--team", "default", "--scope", "read"]
+    processes = [
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(6)
+    ]
+    said = [process.communicate(timeout=120) for process in processes]
+
+    assert [process.returncode for process in processes] == [0] * 6, said
+    done = subprocess.run(
+        [*command[:4], "list", "--db", str(lake), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.count('"team"') == 6
+
+
+def test_a_state_of_a_later_version_is_refused_in_one_line(
+    lake: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_token(lake)
+    schema = f"{database.lake.read(lake).schema}_server"
+    postgres.psql(f"UPDATE {schema}.info SET version = 2")
+
+    for command in (["token", "list"], ["jobs"], ["serve", "--port", "0"]):
+        assert cli.main([*command, "--db", str(lake)]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert "is of version 2, this program knows 1: upgrade hostbound" in error
+
+
+def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do(
+    lake: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = f"{database.lake.read(lake).schema}_server"
+    for command, told in (
+        (["token", "list"], "make a token first"),
+        (["jobs"], "make a token first"),
+        (["token", "create", "--team", "perf", "--scope", "read"], "the lake of one team"),
+    ):
+        assert cli.main([*command, "--db", str(lake)]) == 2
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+    assert postgres.psql(f"SELECT to_regnamespace('{schema}') IS NULL") == "t"
+
+
+def test_what_a_server_kept_beside_its_lake_is_taken_over_once(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tokens work on, jobs are known, originals lie where all servers see them."""
+    layout = Layout.of_store(lake)
+    layout.make()
+    books = SqliteState(layout.state)
+    token, _ = Tokens(books).create("default", ["admin"], "of before")
+    Tokens(books).create("perf", ["admin"], "of another team")
+    contents = [trace_bytes(3, seed=seed) for seed in range(3)]
+    uploads = Uploads(
+        layout, books, FolderBlobs(lambda team: layout.team(team) / "blobs"), Limits()
+    )
+    for content in contents:
+        wanted = Announced(sha256(content), len(content), None, "old", None, {})
+        upload = uploads.announce("default", wanted, None)
+        with uploads.writer(upload, 0) as stream:
+            stream.write(content if content is not contents[2] else content[:100])
+            if content is not contents[2]:
+                uploads.complete(upload)
+    with books.transaction() as connection:
+        connection.execute("UPDATE jobs SET state = 'running' WHERE seq = 1")
+    del books
+
+    server = TeamServer(lake, db=True).start()
+    try:
+        taken = server.event("tokens and jobs taken over into the lake")
+        assert taken is not None
+        assert (taken["tokens"], taken["uploads"], taken["jobs"]) == (1, 3, 2)
+        with server.client(token) as client:
+            for content in contents[:2]:
+                assert client.job_of(content)["state"] == "done"
+            assert client.announce(contents[2]).json()["offset"] == 100
+            assert client.upload(contents[2])["state"] == "done"
+            assert len(client.run_ids()) == 3
+        assert not layout.state.exists()
+        assert list((layout.team("default") / "blobs").iterdir()) == []
+    finally:
+        server.stop()
+    # A second start finds nothing to take over; the old file is kept.
+    server = TeamServer(lake, db=True).start()
+    server.stop()
+    assert server.event("tokens and jobs taken over into the lake") is None
+    with sqlite3.connect(layout.data / "server.sqlite.taken-over") as kept:
+        assert kept.execute("SELECT count(*) FROM tokens").fetchone() == (2,)
+    assert cli.main(["token", "list", "--data", str(layout.data)]) == 0
+    out = capsys.readouterr().out
+    assert "of before" in out
+    assert "of another team" not in out
+
+
+def test_verify_finds_an_original_that_is_gone_and_one_that_was_changed(
+    replicas: Replicas,
+) -> None:
+    server = TeamServer(replicas.lake, db=True)
+    replicas.servers.append(server)
+    server.start()
+    contents = [trace_bytes(3, seed=seed) for seed in range(2)]
+    with server.client() as client:
+        for content in contents:
+            assert client.upload(content)["state"] == "done"
+    server.stop()
+    data = replicas.lake.with_name(replicas.lake.name + ".data")
+    assert check(data) == []
+    folder = Path(database.lake.read(replicas.lake).data.rstrip("/") + ".originals") / "default"
+    (folder / sha256(contents[0])).unlink()
+    (folder / sha256(contents[1])).write_bytes(b"other")
+
+    problems = [problem.message for problem in check(data)]
+
+    assert sum("is missing" in what for what in problems) == 1
+    assert sum("is not what was uploaded" in what for what in problems) == 1
+
+
+def test_an_upload_begun_at_one_server_can_be_ended_at_the_other(replicas: Replicas) -> None:
+    """A balancer that is not sticky costs bytes, nothing else."""
+    token = make_token(replicas.lake)
+    one, two = replicas.add().start(), replicas.add().start()
+    content = trace_bytes(50)
+    with one.client(token) as here, two.client(token) as there:
+        url = here.announce(content).json()["url"]
+        assert here.send_bytes(url, content[:1000]).status_code == 204
+        answer = there.send_bytes(url, content[1000:], 1000)
+        assert answer.status_code == 409
+        assert "ends at 0" in answer.json()["detail"]
+        assert there.announce(content).json()["offset"] == 0
+        assert there.upload(content)["state"] == "done"
+        # The first server has it too now.
+        assert here.announce(content).json()["status"] == "stored"
+        assert here.head(url).headers["Upload-Offset"] == str(len(content))
+    assert len(replicas.started()) == 1
+    replicas.assert_sound([content])
+
+
+@pytest.fixture
+def s3_lake(
+    make_lake: Callable[..., Path], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+    return make_lake(
+        f"s3://{object_store.bucket}/replicas",
+        f'[s3]\nendpoint = "{object_store.endpoint}"\nuse_ssl = false\n',
+    )
+
+
+def test_originals_of_a_lake_in_s3_are_in_its_bucket(
+    s3_lake: Path, object_store: ObjectStore
+) -> None:
+    found = Replicas(s3_lake)
+    token = make_token(s3_lake)
+    try:
+        one = found.add().start()
+        large = trace_bytes(40_000)
+        assert len(large) > 12 << 20, "more than one part of an upload to S3"
+        with one.client(token) as client:
+            job = client.upload(large)
+            assert job["state"] == "done", job
+        assert one.stop() == 0
+        shutil.rmtree(one.data)
+        two = found.add().start()
+        with two.client(token) as client:
+            answer = client.get("/api/v1/runs/latest/original")
+            assert hashlib.sha256(answer.content).hexdigest() == sha256(large)
+            assert answer.headers["Hostbound-Sha256"] == sha256(large)
+            object_store.kill()
+            try:
+                away: Any = client.announce(large)
+                assert away.status_code == 503, away.text
+                assert "does not answer" in away.json()["detail"]
+            finally:
+                object_store.start()
+            assert client.announce(large).json()["status"] == "stored"
+            (run,) = client.run_ids()
+            assert client.delete(f"/api/v1/runs/{run}").status_code == 200
+            assert client.announce(large).json()["status"] == "incomplete"
+    finally:
+        for server in found.servers:
+            server.stop()
