@@ -7,7 +7,6 @@ the origin that the address names, and not in clear over a network unless told t
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
 import socket
 import ssl
@@ -21,9 +20,11 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import orjson
 
+from collector import proxy
 from collector.errors import CollectorError
 
 TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
+_WANTS_TO_KNOW = "tunnel connection failed: 407"
 
 
 class Unreachable(Exception):
@@ -114,9 +115,18 @@ class Endpoint:
         sent = {"User-Agent": "hostbound-collector", "Connection": "close", **(headers or {})}
         if self.token is not None:
             sent["Authorization"] = f"Bearer {self.token}"
-        connection = _connect(target, timeout_s)
+        route = target.path + (f"?{target.query}" if target.query else "")
+        through = proxy.find(target)
+        if through is not None and target.scheme == "http":
+            if self.token is not None:
+                raise CollectorError(
+                    f"the proxy {through} would read the token on its way to {self.base}; give the "
+                    f"https address, or name {target.hostname} in NO_PROXY."
+                )
+            route = f"http://{target.netloc}{route}"
+            sent.update(through.headers)
+        connection = _connect(target, through, timeout_s)
         try:
-            route = target.path + (f"?{target.query}" if target.query else "")
             # ConnectionError: the server may have answered and hung up while it was being sent to.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, route, body, sent)
@@ -130,7 +140,15 @@ class Endpoint:
                 "name the file of its authority in SSL_CERT_FILE."
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(_reason(error)) from error
+            if through is None:
+                raise Unreachable(_reason(error)) from error
+            reason = f"by the proxy {through}: {_reason(error)}"
+            if _WANTS_TO_KNOW in reason:
+                raise CollectorError(
+                    f"{target.netloc} is not reached {reason}; put USER:PASSWORD@ before its name "
+                    f"in {target.scheme.upper()}_PROXY."
+                ) from error
+            raise Unreachable(reason) from error
         finally:
             connection.close()
 
@@ -163,7 +181,12 @@ def parse_endpoint(url: str, token: str | None, insecure: bool = False) -> Endpo
         )
     if parts.query or parts.fragment or any(ord(c) <= 32 or ord(c) == 127 for c in url.strip()):
         raise CollectorError(f"{url!r} is more than an address; leave out what follows the path.")
-    if parts.scheme == "http" and token is not None and not insecure and not _is_loopback(host):
+    if (
+        parts.scheme == "http"
+        and token is not None
+        and not insecure
+        and not proxy.is_loopback(host)
+    ):
         raise CollectorError(
             f"{url} is plain http: anybody on the way could read the token. Give its https "
             "address, or --insecure if the way is private."
@@ -201,19 +224,19 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or default
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _connect(target: SplitResult, timeout_s: float) -> http.client.HTTPConnection:
-    host = target.hostname or ""
-    if target.scheme == "https":
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, target.port, timeout=timeout_s, context=context)
-    return http.client.HTTPConnection(host, target.port, timeout=timeout_s)
+def _connect(
+    target: SplitResult, through: proxy.Proxy | None, timeout_s: float
+) -> http.client.HTTPConnection:
+    host, port = target.hostname or "", target.port
+    first, first_port = (host, port) if through is None else (through.host, through.port)
+    if target.scheme == "http":
+        return http.client.HTTPConnection(first, first_port, timeout=timeout_s)
+    connection = http.client.HTTPSConnection(
+        first, first_port, timeout=timeout_s, context=ssl.create_default_context()
+    )
+    if through is not None:
+        connection.set_tunnel(host, port or 443, through.headers)
+    return connection
 
 
 def _reason(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -114,21 +113,6 @@ def test_what_is_no_token_is_refused_and_not_shown(tmp_path: Path, text: str) ->
 def test_a_token_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CollectorError, match="cannot be read"):
         read_token(tmp_path / "missing")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for localhost that only itself vouches for, with its key."""
-    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"]
-    files = ["-keyout", str(path.with_name("key.pem")), "-out", str(path)]
-    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    try:
-        subprocess.run(["openssl", "req", *kind, *subject, *files], check=True, capture_output=True)
-    except OSError:
-        pytest.skip("no openssl here")
-    path.write_text(path.read_text() + path.with_name("key.pem").read_text())
-    return path
 
 
 def test_an_upload_goes_over_tls_to_a_certificate_that_is_trusted(
