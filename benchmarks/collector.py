@@ -1,24 +1,38 @@
 """Records the reference workloads on a GPU host; what that costs, beside a bare profiler.
 
-Each workload is one `collector record` in a process of its own; its run directory stays under
---out. The peer is `torch.profiler` around the same steps, nothing else. Results go to
-`benchmarks/results/collector-<device>-<date>.json` and, as a table, to stdout.
+Part `workloads`: each is one `collector record` in a process of its own; its run directory stays
+under --out. The peer is `torch.profiler` around the same steps, nothing else.
+
+Part `repeat`: one workload again and again, each time in a fresh process, every recording but the
+first `--like` the first. Do two recordings of the same thing agree? T_Orchestration and kernel
+sequences need the analyzer; where it is not installed, bring --out to a machine that has it and run
+the same command with --analyse there.
+
+Results go to `benchmarks/results/collector-<device>-<date>.json` and
+`collector-repeat-<device>-<date>.json`, and as a table to stdout.
 
 Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 540]
+       python benchmarks/collector.py --part repeat --out runs [--seconds 150] [--times 4]
+       python benchmarks/collector.py --part repeat --out runs --analyse
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import importlib.util
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from result_file import Result, environment, print_table, result, write
+from result_file import ROOT, Result, environment, print_table, result, write
 
 COMMON = ["--new-tokens", "5", "--warmup", "5"]
 GPT2 = [*COMMON, "--latency-runs", "30", "--trace-runs", "3", "--replay-runs", "100"]
@@ -34,6 +48,14 @@ WORKLOADS: dict[str, list[str]] = {
     "olmoe-bs1-s512-grouped_mm": ["--model", "olmoe-1b-7b", "--experts", "grouped_mm", *LARGE],
     "olmoe-bs1-s512-eager": ["--model", "olmoe-1b-7b", "--experts", "eager", *LARGE],
 }
+# Few requests without profiler and no kernel replay: a process start and a model load take most of
+# the time as it is.
+REPEAT = [*COMMON[:2], "--model", "gpt2", "--warmup", "10", "--latency-runs", "10"]
+REPEAT += ["--trace-runs", "5", "--no-replay", "--replay-runs", "100"]
+# A recording of REPEAT without any waiting, and the most that one may wait for a steady host.
+REPEAT_COST_S = 24.0
+REPEAT_BUDGET_S = 15.0
+RECORDED = "repeat.json"
 PEER = """
 import sys, time, resource, os, tempfile, torch
 from collector import models, trace_pass, workloads
@@ -59,15 +81,25 @@ _MEASURED = (
 )
 
 
-def record(name: str, options: list[str], out: Path, device: str) -> list[Result]:
-    """Record one workload; returns its result rows."""
+def record(
+    name: str, options: list[str], out: Path, device: str, limit_s: float | None = None
+) -> list[Result]:
+    """Record one workload; returns its result rows, none if it failed or took too long."""
     target = out / name
     command = [sys.executable, "-m", "collector.cli", "record", *options]
     command += ["--device", device, "--out", str(target), "--name", name]
     began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", _MEASURED, *command], capture_output=True, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _MEASURED, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        sys.stderr.write(f"{name}: not done after {limit_s:.0f} s\n")
+        return []
     seconds = time.perf_counter() - began
     if done.returncode:
         sys.stderr.write(f"{name}: {done.stderr[-800:]}\n")
@@ -88,14 +120,26 @@ def run_rows(target: Path, parameters: dict[str, Any]) -> list[Result]:
     manifest = json.loads((target / "manifest.json").read_text())
     latency = json.loads((target / "latency.json").read_text())
     rows: list[Result] = []
-    walls = [t["step_wall_ns"] for t in manifest["traces"] if t["role"] == "trace"]
-    for phase, samples in (
-        ("prefill", [w[0] for w in walls]),
-        ("decode", [w for one in walls for w in one[1:]]),
+    traces = [t for t in manifest["traces"] if t["role"] == "trace"]
+    for key, metric in (
+        ("step_wall_ns", "step_profiled"),
+        ("unprofiled_step_wall_ns", "step_unprofiled_beside"),
     ):
+        walls = [t[key] for t in traces if t.get(key)]
+        rows += by_phase(metric, parameters, walls) if walls else []
+    for phase in ("prefill", "decode"):
         step = {**parameters, "phase": phase}
-        rows.append(result("step_profiled", "ns", step, samples))
         rows.append(result("step_unprofiled", "ns", step, latency["steps"][phase]))
+    if speed := manifest.get("host_speed"):
+        of_traces = [ns for t in traces for ns in t.get("host_speed_ns") or ()]
+        for during, samples in (
+            ("traces", of_traces),
+            ("latency", speed["latency_ns"]),
+            ("floor", speed["floor_ns"] or []),
+        ):
+            rows.append(result("host_speed", "ns", {**parameters, "during": during}, samples))
+        attempts = [t["attempts"] for t in traces]
+        rows.append(result("trace_attempts", "count", parameters, attempts))
     replay_path = target / "kernel_replay.json"
     if replay_path.is_file():
         ops = json.loads(replay_path.read_text())["ops"]
@@ -103,6 +147,7 @@ def run_rows(target: Path, parameters: dict[str, Any]) -> list[Result]:
         rows.append(
             result("not_replayed", "count", parameters, [sum(bool(o["reason"]) for o in ops)])
         )
+    if (target / "null_kernel.json").is_file():
         floors = json.loads((target / "null_kernel.json").read_text())["floors"]
         for floor in floors:
             api = {"launch_api": floor["launch_api"], "definition": floor["definition"]}
@@ -110,13 +155,28 @@ def run_rows(target: Path, parameters: dict[str, Any]) -> list[Result]:
     return rows + size_rows(sorted(target.glob("trace*.json.gz")), parameters)
 
 
+def by_phase(metric: str, parameters: dict[str, Any], walls: list[list[int]]) -> list[Result]:
+    """Times of the first step of each trace, and of all later ones."""
+    return [
+        result(metric, "ns", {**parameters, "phase": "prefill"}, [w[0] for w in walls]),
+        result(
+            metric, "ns", {**parameters, "phase": "decode"}, [w for one in walls for w in one[1:]]
+        ),
+    ]
+
+
 def size_rows(traces: list[Path], parameters: dict[str, Any]) -> list[Result]:
-    """Bytes of compressed traces, in all and for each kernel in them."""
-    size = sum(path.stat().st_size for path in traces)
-    kernels = sum(gzip.decompress(path.read_bytes()).count(b'"cat": "kernel"') for path in traces)
-    rows = [result("trace_bytes", "bytes", {**parameters, "compressed": True}, [size])]
-    if kernels:
-        rows.append(result("trace_bytes_per_kernel", "bytes", parameters, [size / kernels]))
+    """Bytes of each trace, compressed and not, and compressed for each kernel in it."""
+    packed = [path.stat().st_size for path in traces]
+    plain = [gzip.decompress(path.read_bytes()) for path in traces]
+    kernels = [text.count(b'"cat": "kernel"') for text in plain]
+    rows = [
+        result("trace_bytes", "bytes", {**parameters, "compressed": True}, packed),
+        result("trace_bytes", "bytes", {**parameters, "compressed": False}, [*map(len, plain)]),
+    ]
+    if all(kernels):
+        each = [size / n for size, n in zip(packed, kernels, strict=True)]
+        rows.append(result("trace_bytes_per_kernel", "bytes", parameters, each))
     return rows
 
 
@@ -138,15 +198,104 @@ def peer(device: str) -> list[Result]:
     ]
 
 
-def main() -> int:
+def repeat(
+    out: Path, device: str, times: int, deadline: float, options: list[str] = REPEAT
+) -> list[Result]:
+    """Record the same workload `times` times, all like the first; as many as there is time for."""
+    rows: list[Result] = []
+    for number in range(1, times + 1):
+        left = deadline - time.monotonic()
+        if number > 2 and left < REPEAT_COST_S:
+            sys.stderr.write(f"no time left for recordings {number} to {times}\n")
+            break
+        spare = left / (times - number + 1) - REPEAT_COST_S
+        budget = ["--steady-budget", f"{max(0.0, min(spare, REPEAT_BUDGET_S)):.1f}"]
+        like = ["--like", str(out / "repeat-1")] if number > 1 else []
+        limit_s = max(left, 2 * REPEAT_COST_S)
+        found = record(f"repeat-{number}", [*options, *budget, *like], out, device, limit_s)
+        if not found:
+            break
+        rows += found
+        sys.stderr.write(f"repeat-{number} done\n")
+    return rows
+
+
+def repeat_rows(runs: list[Path]) -> list[Result]:
+    """Do recordings agree? T_Orchestration of each step, ratios of medians, kernel sequences."""
+    sys.path.append(str(ROOT))
+    # Only here: the GPU side needs no analyzer.
+    from analyzer import compare, queries
+    from analyzer.ingest import ingest
+
+    rows: list[Result] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "repeat.duckdb"
+        ids = [found.run_id for found in ingest(runs, store, jobs=1)]
+        with queries.connect(store) as connection:
+            steps = [queries.steps(connection, run_id) for run_id in ids]
+            pairs = {
+                (a, b): compare.compare(connection, [ids[a], ids[b]])["pairs"][0]
+                for a, b in combinations(range(len(ids)), 2)
+            }
+    phases = list(dict.fromkeys(step["phase"] for step in steps[0]))
+    for phase in phases:
+        medians: list[float] = []
+        for run, own in zip(runs, steps, strict=True):
+            chosen = [step for step in own if step["phase"] == phase]
+            parameters = {"system": "hostbound", "workload": run.name, "phase": phase}
+            for key, metric in (
+                ("orchestration_ns", "orchestration"),
+                ("device_active_ns", "device_active"),
+            ):
+                samples = [step[key] for step in chosen if step[key] is not None]
+                rows.append(result(metric, "ns", parameters, samples))
+                if key == "orchestration_ns" and samples:
+                    medians.append(median(samples))
+        if len(medians) < len(runs):
+            sys.stderr.write(f"{phase}: a recording has no T_Orchestration\n")
+            continue
+        ratios = [medians[b] / medians[a] for a, b in pairs]
+        of = {"system": "hostbound", "phase": phase}
+        for (a, b), ratio in zip(pairs, ratios, strict=True):
+            pair = {**of, "recordings": f"{runs[a].name}, {runs[b].name}"}
+            rows.append(result("orchestration_ratio", "ratio", pair, [ratio]))
+        spread = max(medians) / min(medians) - 1
+        rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
+        # 1 if every step of a pair launched the same kernels in the same order, else 0.
+        alike = [
+            (pair["sequences"] or {"phases": {}})["phases"].get(phase) for pair in pairs.values()
+        ]
+        same = [int(bool(entry) and entry["identical"] == entry["steps"]) for entry in alike]
+        rows.append(result("kernel_sequences_identical", "bool", of, same))
+    return rows
+
+
+def repeat_part(args: argparse.Namespace) -> list[Result]:
+    """Record, unless that is done; analyse where the analyzer is."""
+    path = args.out / RECORDED
+    if not args.analyse:
+        args.out.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + args.seconds
+        rows = repeat(args.out, args.device, args.times, deadline)
+        if deadline - time.monotonic() > REPEAT_COST_S:
+            rows += peer(args.device)
+        host = environment("torch", "transformers", "triton", "orjson")
+        path.write_text(json.dumps({"environment": host, "results": [asdict(r) for r in rows]}))
+    recorded = json.loads(path.read_text())
+    rows = [Result(**row) for row in recorded["results"]]
+    runs = sorted(p.parent for p in args.out.glob("repeat-*/manifest.json"))
+    if len(runs) < 2:
+        sys.stderr.write(f"{len(runs)} recordings: nothing to compare\n")
+    elif importlib.util.find_spec("duckdb") is None:
+        sys.stderr.write(f"no analyzer here: take {args.out} to one and add --analyse\n")
+    else:
+        rows += repeat_rows(runs)
+    write("collector-repeat", args.label, recorded["environment"], rows)
+    return rows
+
+
+def workloads_part(args: argparse.Namespace) -> list[Result]:
     """Record what fits into the time, in order of value."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--only", nargs="*", default=None)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--seconds", type=float, default=540.0)
-    parser.add_argument("--label", default="h200", help="device, in the result file's name")
-    args = parser.parse_args()
     host = environment("torch", "transformers", "triton", "orjson")
     deadline = time.monotonic() + args.seconds
     results: list[Result] = []
@@ -161,7 +310,23 @@ def main() -> int:
             results += peer(args.device)
         sys.stderr.write(f"{name} done\n")
         write("collector", args.label, host, results)
-    print_table(results)
+    return results
+
+
+def main() -> int:
+    """Run one part."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=("workloads", "repeat"), default="workloads")
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--only", nargs="*", default=None, help="of the part workloads")
+    parser.add_argument("--times", type=int, default=4, help="recordings of the part repeat")
+    parser.add_argument("--analyse", action="store_true", help="repeat: what is recorded already")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--seconds", type=float, default=None, help="time for the part")
+    parser.add_argument("--label", default="h200", help="device, in the result file's name")
+    args = parser.parse_args()
+    args.seconds = args.seconds or (150.0 if args.part == "repeat" else 540.0)
+    print_table(repeat_part(args) if args.part == "repeat" else workloads_part(args))
     return 0
 
 

@@ -47,6 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         latency_runs=3,
         trace_runs=1,
         replay_runs=12,
+        steady_budget_s=2.0,
     )
     return record(request, tmp_path_factory.mktemp("runs") / "gpt2", "gpt2")
 
@@ -114,3 +115,49 @@ def test_a_replay_can_be_done_again(run: Path) -> None:
     after = read_manifest(run).files
     assert after["trace.json.gz"] == before["trace.json.gz"]
     assert after["kernel_replay.json"] != before["kernel_replay.json"]
+
+
+def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_host_was(
+    run: Path, tmp_path: Path
+) -> None:
+    """Times are not asserted: what a host does meanwhile is its own affair."""
+    from collector.record import Request, record
+
+    request = Request(
+        model="gpt2",
+        prompt_len=32,
+        new_tokens=3,
+        warmup=2,
+        latency_runs=3,
+        trace_runs=2,
+        replay_runs=12,
+        replay=False,
+        steady_budget_s=5.0,
+        like=run,
+    )
+    second = record(request, tmp_path / "second", "second")
+
+    first, like = read_manifest(run), read_manifest(second)
+    assert first.host_speed is not None
+    assert like.host_speed is not None
+    assert like.host_speed.like == first.run_id
+    assert len(first.trace_speeds_ns()) == 2
+    assert len(like.trace_speeds_ns()) == 4
+    assert len(like.host_speed.floor_ns or []) == 2
+    assert all(len(trace.unprofiled_step_wall_ns or []) == 3 for trace in like.traces)
+    sequences = [kernels(run / "trace.json.gz")]
+    sequences += [kernels(second / trace.file) for trace in like.traces]
+    assert len(sequences[0]) > 300
+    assert sequences[1] == sequences[0]
+    assert sequences[2] == sequences[0]
+
+
+def kernels(trace: Path) -> list[tuple[Any, ...]]:
+    """Names and launch configurations in the order of one stream."""
+    from collector import op_calls
+
+    found = [event for event in op_calls.load_trace(trace) if event.get("cat") == "kernel"]
+    return [
+        (event["name"], event["args"]["grid"], event["args"]["block"])
+        for event in sorted(found, key=lambda event: float(event["ts"]))
+    ]
