@@ -208,8 +208,6 @@ class Uploader:
             if answer.status != 200:
                 raise self._refusal(answer, f"to tell about {sha256[:12]}...")
             found = answer.json()
-            job = found.get("job")
-            found = job if isinstance(job, dict) else found
             state = found.get("state")
             if state in ("done", "failed"):
                 error = found.get("error")

@@ -190,8 +190,9 @@ class TeamClient(httpx.Client):
         """The job of a content when it has ended."""
 
         def ended() -> dict[str, Any] | None:
-            job = self.get(f"/api/v1/uploads/{sha256(content)}").json()["job"]
-            return job if job["state"] in ("done", "failed") else None
+            upload = self.get(f"/api/v1/uploads/{sha256(content)}").json()
+            ended = upload["state"] in ("done", "failed")
+            return self.get(f"/api/v1/jobs/{upload['job_id']}").json() if ended else None
 
         return wait_for(ended, "a job")
 

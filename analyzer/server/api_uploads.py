@@ -288,9 +288,22 @@ def terminate(
     return Response(status_code=204, headers=TUS)
 
 
+_NO_JOB: dict[str, Any] = {
+    "state": "incomplete",
+    "error": None,
+    "run_ids": [],
+    "attempts": 0,
+    "job_id": None,
+    "queued_at": None,
+    "started_at": None,
+    "finished_at": None,
+    "results": [],
+}
+
+
 @router.get(
     "/uploads/{upload}",
-    summary="An upload by its id or its content's SHA-256",
+    summary="An upload by its id or its content's SHA-256, and what has become of it",
     response_model=messages.UploadState,
     responses=errors(404),
 )
@@ -303,12 +316,10 @@ def upload_state(
     row = _find(service, who, upload)
     job = service.jobs.of_upload(who.team, row["sha256"]) if row["state"] == "stored" else None
     keys = ("id", "sha256", "size", "offset", "format", "name", "host")
-    return {
-        **{key: row[key] for key in keys},
-        "status": row["state"],
-        "job": job_shown(job),
-        "run_ids": job["run_ids"] if job else [],
-    }
+    upload_shown = {key: row[key] for key in keys}
+    if job is None:
+        return {**_NO_JOB, **upload_shown}
+    return {**upload_shown, **job, "id": row["id"], "job_id": job["id"]}
 
 
 @router.get(

@@ -33,20 +33,25 @@ class Announcement(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-class Job(BaseModel):
-    """A conversion. Times are Unix seconds."""
+class Conversion(BaseModel):
+    """What a job and an upload say of how it went. Times are Unix seconds."""
 
-    id: str
-    state: JobState
     error: str | None
     run_ids: list[str]
     sha256: str
     name: str | None
     attempts: int
-    queued_at: float
     started_at: float | None
     finished_at: float | None
     results: list[dict[str, Any]]
+
+
+class Job(Conversion):
+    """A conversion."""
+
+    id: str
+    state: JobState
+    queued_at: float
 
 
 class JobList(BaseModel):
@@ -72,17 +77,20 @@ class Incomplete(BaseModel):
     offset: int
 
 
-class UploadState(BaseModel):
+class UploadState(Conversion):
+    """An upload, and what has become of it: the fields of its newest job, whose id is `job_id`.
+
+    While it is "incomplete" there is no job yet.
+    """
+
     id: str
-    status: Literal["incomplete", "stored"]
-    sha256: str
+    state: Literal["incomplete", "queued", "running", "done", "failed"]
     size: int
     offset: int
     format: str | None
-    name: str | None
     host: str | None
-    job: Job | None
-    run_ids: list[str]
+    job_id: str | None
+    queued_at: float | None
 
 
 class Usage(BaseModel):

@@ -202,7 +202,7 @@ def test_a_job_that_kills_every_worker_fails_and_its_original_is_kept(
                         killed.add(worker)
                         os.kill(worker, signal.SIGKILL)
             shown = client.get(f"/api/v1/uploads/{sha256(large)}").json()
-            return shown["job"]["state"] == "failed"
+            return shown["state"] == "failed"
 
         wait_for(ended, "the end of all attempts")
         job = client.job_of(large)

@@ -100,6 +100,24 @@ def test_a_content_that_is_known_is_not_sent_again(client: TeamClient) -> None:
     assert len(client.run_ids()) == 1
 
 
+def test_an_upload_says_what_its_job_says(client: TeamClient) -> None:
+    good, bad = trace_bytes(seed=31), b"no trace, but 31"
+    url = client.announce(good).json()["url"]
+    before = client.get(url).json()
+    assert (before["state"], before["job_id"], before["run_ids"]) == ("incomplete", None, [])
+    for content in (good, bad):
+        job = client.upload(content)
+        upload = client.get(f"/api/v1/uploads/{sha256(content)}").json()
+        assert upload["job_id"] == job["id"]
+        assert upload["id"] != job["id"]
+        assert {key: upload[key] for key in job if key != "id"} == {
+            key: job[key] for key in job if key != "id"
+        }
+        assert set(before) == set(upload)
+    assert (upload["state"], upload["run_ids"]) == ("failed", [])
+    assert upload["error"]
+
+
 def test_an_acknowledgement_that_was_lost_is_given_again(client: TeamClient) -> None:
     content = trace_bytes()
     url = client.announce(content).json()["url"]
@@ -253,7 +271,7 @@ def test_the_original_of_two_runs_stays_until_both_are_deleted(
 
     client.delete(f"/api/v1/runs/{first}")
     kept = client.get(f"/api/v1/uploads/{sha256(content)}").json()
-    assert (kept["status"], kept["run_ids"]) == ("stored", [second])
+    assert (kept["state"], kept["run_ids"]) == ("done", [second])
     assert client.get(f"/api/v1/runs/{second}/original").content == content
 
     client.delete(f"/api/v1/runs/{second}")

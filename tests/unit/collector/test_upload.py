@@ -381,8 +381,8 @@ def test_waits_double_up_to_half_a_minute_and_are_shortened_by_half_at_most(
 def test_a_conversion_is_waited_for(server: TusServer, time: Time) -> None:
     server.states = [
         {"state": "queued", "run_ids": []},
-        {"status": "stored", "job": {"state": "running", "run_ids": []}},
-        {"status": "stored", "job": {"state": "done", "run_ids": ["r1", "r2"]}},
+        {"state": "running", "run_ids": []},
+        {"state": "done", "run_ids": ["r1", "r2"]},
     ]
     found = uploader(server.url, time).wait("ab")
 

@@ -42,26 +42,26 @@ class Proxy(socketserver.ThreadingTCPServer):
 
 
 class _Client(socketserver.BaseRequestHandler):
-    server: Proxy
-
     def handle(self) -> None:
+        proxy = self.server
+        assert isinstance(proxy, Proxy)
         head = b""
         while b"\r\n\r\n" not in head:
             if not (piece := self.request.recv(65536)):
                 return
             head += piece
-        self.server.seen += head
+        proxy.seen += head
         line, _, rest = head.partition(b"\r\n")
-        self.server.lines.append(line.decode())
+        proxy.lines.append(line.decode())
         method, target, version = line.split()
-        wants = self.server.wants
+        wants = proxy.wants
         if (
             wants is not None
             and f"proxy-authorization: {wants}".lower() not in head.decode().lower()
         ):
             self.request.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
             return
-        with socket.create_connection(self.server.behind) as there:
+        with socket.create_connection(proxy.behind) as there:
             if method == b"CONNECT":
                 self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
@@ -69,7 +69,7 @@ class _Client(socketserver.BaseRequestHandler):
                 there.sendall(b"%s /%s %s\r\n%s" % (method, path, version, rest))
             back = threading.Thread(target=self._pass, args=(there, self.request, None))
             back.start()
-            self._pass(self.request, there, self.server.seen)
+            self._pass(self.request, there, proxy.seen)
             back.join()
 
     def _pass(self, source: socket.socket, target: socket.socket, seen: bytearray | None) -> None:
