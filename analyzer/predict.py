@@ -15,6 +15,7 @@ docs/measurement.md.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -278,6 +279,13 @@ def calibrate(step: Timeline, target_ns: int) -> int:
     return low
 
 
+_NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
+_RANGES = {
+    "cpu-faster": (Fraction(1, 100), Fraction(1000)),
+    "fuse": (Fraction(2), Fraction(1000)),
+}
+
+
 def parse(what: str) -> tuple[str, Fraction | None]:
     """Split "cpu-faster:1.5" into its name and its number.
 
@@ -285,16 +293,16 @@ def parse(what: str) -> tuple[str, Fraction | None]:
         AnalyzerError: It is none of the changes that can be predicted.
     """
     name, _, number = what.partition(":")
-    known = "it can be graphs, compile, cpu-faster:X (X > 0) or fuse:N (N of 2 or more)"
-    if name in ("graphs", "compile") and not number:
+    if name in ("graphs", "compile") and what == name:
         return name, None
-    try:
-        value = Fraction(number)
-    except (ValueError, ZeroDivisionError):
-        value = Fraction(0)
-    fits = value > 0 if name == "cpu-faster" else value >= 2 and value.denominator == 1
-    if name not in ("cpu-faster", "fuse") or not fits:
-        raise AnalyzerError(f"--what {what!r} cannot be predicted; {known}.")
+    least, most = _RANGES.get(name, (Fraction(0), Fraction(-1)))
+    # No exponent: a fraction of 1e999999999 alone would take all memory.
+    value = Fraction(number) if _NUMBER.fullmatch(number) else Fraction(-1)
+    if not least <= value <= most or (name == "fuse" and value.denominator != 1):
+        raise AnalyzerError(
+            f"--what {what[:80]!r} cannot be predicted; it can be graphs, compile, cpu-faster:X "
+            "(X from 0.01 to 1000) or fuse:N (N from 2 to 1000)."
+        )
     return name, value
 
 

@@ -53,6 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == "work":
         return study_record.work(args.out, args.jobs, args.seconds, args.rehearse)
     if args.command == "unpack":
+        if not list(args.source.glob("study-*.tar")):
+            return _refused(
+                f"{args.source} holds no study-*.tar; name a folder that --pack filled."
+            )
         sys.stdout.write(f"{study_record.unpack(args.source, args.out)} entries\n")
         return 0
     # The analyzer and altair are not on the GPU host.
@@ -60,12 +64,23 @@ def main(argv: list[str] | None = None) -> int:
     import study_page
 
     if args.command == "analyse":
+        index = study_record.read_index(args.runs)
+        if not any((args.runs / entry["name"] / "manifest.json").is_file() for entry in index):
+            return _refused(
+                f"{args.runs} holds no recorded runs (no {study_record.INDEX} that names one); "
+                "name a folder that `record` or `unpack` filled."
+            )
         sys.stdout.write(f"{study_analyse.analyse(args.runs)}\n")
         return 0
     content = json.loads(study_analyse.FILE.read_text(encoding="utf-8"))
     for path in (study_page.write(study_analyse.FILE), *study_page.plots(content)):
         sys.stdout.write(f"{path}\n")
     return 0
+
+
+def _refused(why: str) -> int:
+    sys.stderr.write(f"study: {why}\n")
+    return 2
 
 
 if __name__ == "__main__":

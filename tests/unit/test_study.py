@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 # Last: some scripts there have the names of packages.
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import study
 import study_record
 from schemas.run_directory import read_manifest
 from study_record import Job
@@ -27,6 +28,21 @@ def two_jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     ]
     monkeypatch.setattr(study_record, "jobs", lambda: made)
     return made
+
+
+def test_a_folder_without_runs_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    (lost / study_record.INDEX).write_text('{"name": "gone", "state": "done"}\n')
+    missing = tmp_path / "missing"
+    for command in (["analyse", missing], ["analyse", lost], ["unpack", missing, missing / "out"]):
+        assert study.main([str(part) for part in command]) == 2
+        error = capsys.readouterr().err
+        assert str(command[1]) in error
+        assert error.count("\n") == 1
+    assert not missing.exists()
 
 
 def test_a_job_that_fails_costs_itself_only(two_jobs: list[Job], tmp_path: Path) -> None:

@@ -170,7 +170,23 @@ def test_neighbouring_elementwise_launches_merge_and_nothing_else_does() -> None
 def test_a_change_that_cannot_be_predicted_is_refused(
     samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for what in ("magic", "cpu-faster", "cpu-faster:0", "cpu-faster:-1", "fuse:1", "fuse:2.5"):
+    numbers = (
+        "",
+        ":",
+        ":0",
+        ":-1",
+        ":1e99",
+        ":1e999999999",
+        ":nan",
+        ":inf",
+        ":1/2",
+        ":1001",
+        ": 2",
+    )
+    refused = [name + number for name in ("cpu-faster", "fuse", "graphs") for number in numbers]
+    for what in ("magic", "cpu-faster:0.001", "fuse:1", "fuse:2.5", *refused):
+        if what == "graphs":
+            continue
         assert cli.main(["predict", "gpt2-bs8-s512", "--db", str(samples), "--what", what]) == 2
         err = capsys.readouterr().err
         assert repr(what) in err
