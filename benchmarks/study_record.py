@@ -406,15 +406,16 @@ class _Bench:
             return
         import torch
 
-        from collector import kernel_replay, op_calls, trace_pass, workloads
+        from collector import host_speed, kernel_replay, op_calls, trace_pass, workloads
         from collector.record import Request
 
         model = self.loaded(job, Request("gpt2"))
+        as_it_is = host_speed.Steadiness(host_speed.of_latency([host_speed.calibrate()]), 0.0)
         with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
             ids = workloads.prompt_ids(model, 1, job.prompt_len, 0, None)
             workload, _ = workloads.make(model, "eager", ids, 2, self.device)
             trace, nodes = Path(folder) / "trace.json", Path(folder) / "nodes.json"
-            trace_pass.record(workload, 2, self.device, trace)
+            trace_pass.record(workload, 2, self.device, trace, as_it_is)
             trace_pass.record_execution_trace(workload, 2, self.device, nodes)
             events = op_calls.load_trace(trace)
             calls = op_calls.from_run([events], op_calls.load_execution_trace(nodes))

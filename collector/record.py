@@ -262,6 +262,7 @@ def _passes(
     steadiness = host_speed.Steadiness(
         target or host_speed.of_latency(pace.latency_ns), request.steady_budget_s
     )
+    trace_pass.warm_up(workload, request.new_tokens, request.device, request.stacks)
     for number in range(request.trace_runs):
         say(f"recording trace {number + 1} of {request.trace_runs}")
         held = trace_pass.record(

@@ -75,11 +75,7 @@ def record(
 
     def measure() -> Callable[[], Walls]:
         unprofiled = plain()
-        with torch.profiler.profile(
-            activities=activities(device), record_shapes=True, with_stack=stacks
-        ) as profile:
-            walls = run_request(workload, new_tokens, annotate=True)
-            _synchronise(device)
+        profile, walls = _profiled(workload, new_tokens, device, stacks)
 
         def keep() -> Walls:
             path.unlink(missing_ok=True)
@@ -90,6 +86,22 @@ def record(
 
     plain(min(new_tokens, 2))
     return steadiness.hold(plain, measure)
+
+
+def warm_up(workload: Workload, new_tokens: int, device: str, stacks: bool) -> None:
+    """Profile one request and drop it: the first one in a process also sets the profiler up."""
+    _profiled(workload, new_tokens, device, stacks)
+
+
+def _profiled(
+    workload: Workload, new_tokens: int, device: str, stacks: bool
+) -> tuple[torch.profiler.profile, list[int]]:
+    with torch.profiler.profile(
+        activities=activities(device), record_shapes=True, with_stack=stacks
+    ) as profile:
+        walls = run_request(workload, new_tokens, annotate=True)
+        _synchronise(device)
+    return profile, walls
 
 
 def record_capture(capture: Callable[[], Any], device: str, path: Path) -> None:
