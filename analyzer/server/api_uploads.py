@@ -28,13 +28,13 @@ router = APIRouter()
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": messages.Error}
-    for code in (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 507)
+    for code in (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503, 507)
 }
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The described errors of a route: those that any has, and `codes`."""
-    return {code: ERRORS[code] for code in (401, 403, 422, 429, *codes)}
+    return {code: ERRORS[code] for code in (401, 403, 422, 429, 503, *codes)}
 
 
 def job_shown(job: Row | None) -> dict[str, Any] | None:

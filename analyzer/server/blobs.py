@@ -202,7 +202,7 @@ class S3Blobs:
         except OSError as error:
             if error.errno is not None and error.filename is not None:
                 raise  # this machine's own disk
-            text = str(error).splitlines()[0][:300]
+            text = str(error).splitlines()[0].partition("; Details")[0]
             raise Unreachable(f"s3://{self._prefix} does not answer: {text}") from error
 
     def size(self, team: str, sha256: str) -> int | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analyzer import database, turns
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server import worker
 from analyzer.server.blobs import Blobs
 from analyzer.server.jobs import Jobs
@@ -27,8 +27,10 @@ from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.state import Row
 from analyzer.server.worker import Done, Task
+from schemas.errors import HostboundError
 
 _LOOK_S = 0.2
+_AWAY_S = 2.0
 _TASKS_A_WORKER = 100  # then a fresh one, so that memory it lost comes back
 
 Log = Callable[..., None]
@@ -134,6 +136,8 @@ class _Keeper(threading.Thread):
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
             done = self._converted(self._task(job, work))
+            if done.unreachable:
+                raise Unreachable(str(done.error))
         except _Killed as killed:
             reason = str(killed)
             self._log("worker ended", job=job["id"], team=job["team"], reason=reason or "killed")
@@ -149,15 +153,24 @@ class _Keeper(threading.Thread):
                 )
         except Exception as error:  # the disk is full, the originals' place is away
             what = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            if isinstance(error, HostboundError):
+                what = str(error)
             self._log("job postponed", job=job["id"], team=job["team"], error=str(error))
-            if self._try_again(job, f"the server could not convert it: {what.rstrip('.')}."):
-                self._pool.stopping.wait(2.0)
+            if isinstance(error, Unreachable) and self._is_away(job):
+                self._note(lambda: self._jobs.requeue(job, counted=False))
+                self._pool.stopping.wait(_AWAY_S)
+            elif self._try_again(job, f"the server could not convert it: {what.rstrip('.')}."):
+                self._pool.stopping.wait(_AWAY_S)
         else:
             run_ids = [r["run_id"] for r in done.results if r["run_id"] and not r["error"]]
             ours = self._note(lambda: self._jobs.finish(job, run_ids, done.results, done.error))
-            state = "failed" if done.error else "done"
+            event = "job failed" if done.error else "job done"
+            if not ours:
+                event = (
+                    "job ended, not noted" if ours is None else "job of another server meanwhile"
+                )
             self._log(
-                f"job {state}" if ours else "job taken over by another server meanwhile",
+                event,
                 job=job["id"],
                 team=job["team"],
                 runs=run_ids,
@@ -166,6 +179,17 @@ class _Keeper(threading.Thread):
             )
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def _is_away(self, job: Row) -> bool:
+        """Whether the lake or its originals do not answer at all: that is not the job's fault."""
+        try:
+            database.exists(self._layout.store(job["team"]))
+            self._blobs.size(job["team"], job["sha256"])
+        except Unreachable:
+            return True
+        except Exception:
+            return False
+        return False
 
     def _try_again(self, job: Row, error: str) -> bool:
         """Queue a job again whose attempt failed; False if that was its last: it fails with why."""

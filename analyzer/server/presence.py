@@ -68,19 +68,23 @@ class Presence:
         return self._session is not None
 
     def start(self) -> None:
-        """Take a number and its lock.
+        """Take a number and its lock, then look.
 
         Raises:
             psycopg.Error: PostgreSQL does not answer.
         """
+        self.take_number()
+        self._show()
+        self._thread.start()
+
+    def take_number(self) -> None:
+        """Be a server that no other is, was, or will be soon."""
         with self._connect("hostbound presence") as session:
             (row,) = session.execute(
                 "SELECT nextval('servers')::INTEGER AS server, hashtext(%s) & 2147483647 AS key",
                 [self._schema],
             ).fetchall()
             self.server, self._key = int(row["server"]), int(row["key"])
-        self._show()
-        self._thread.start()
 
     def stop(self) -> None:
         """Give the lock back."""
@@ -119,10 +123,13 @@ class Presence:
                     self.look(self._session)
             except psycopg.Error:
                 self._drop()
-                # Nothing was seen meanwhile: all have their time again to come back.
-                self._missing_since.clear()
+                self.forget()
             except Unreachable:
                 pass
+
+    def forget(self) -> None:
+        """Nothing was seen for a while: all have their time again to come back."""
+        self._missing_since.clear()
 
     def look(self, session: Session) -> None:
         """See which servers are missing; have those jobs queued again whose server is gone."""

@@ -109,4 +109,8 @@ class SqliteState:
         requeue("1 = 1")  # no other server has this folder: what ran, ran in the last one
 
     def close(self) -> None:
-        """Connections end with their threads."""
+        """Close this thread's connection; the others end with their threads."""
+        connection: sqlite3.Connection | None = getattr(self._mine, "connection", None)
+        self._mine.connection = None
+        if connection is not None:
+            connection.close()

@@ -41,6 +41,7 @@ def take_over(layout: Layout, state: State, blobs: Blobs, log: Log) -> None:
         with closing(sqlite3.connect(old)) as source:
             source.row_factory = sqlite3.Row
             rows = {name: _rows(source, name) for name in _TABLES}
+            source.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it in the file to be renamed
     except sqlite3.Error as error:
         raise AnalyzerError(
             f"{old} cannot be taken over into the lake: {error}; move it away to begin without its "

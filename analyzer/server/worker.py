@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server import archives
 from analyzer.server.limits import Limits
 from schemas.errors import HostboundError
@@ -53,10 +53,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """How a task ended: `analyzer.ingest.Ingested` of each run as a dict; why, if it failed."""
+    """How a task ended: `analyzer.ingest.Ingested` of each run as a dict; why, if it failed.
+
+    Attributes:
+        unreachable: It failed because the lake did not answer, and may do so again.
+    """
 
     results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     error: str | None = None
+    unreachable: bool = False
 
 
 TURN, GO, WRITTEN = "turn", "go", "written"
@@ -110,6 +115,8 @@ def convert(task: Task, turn: Turn) -> Done:
             found = sources.find([content]) if is_run else _inside(content)
         name = task.name if len(found) == 1 else None
         results = [_one(task, path, name, options, turn) for path in found]
+    except Unreachable as error:
+        return Done(error=_line(error, task), unreachable=True)
     except (HostboundError, OSError) as error:
         return Done(error=_line(error, task))
     except MemoryError:
@@ -160,6 +167,8 @@ def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> 
             with turn():
                 stored = ingest.store(task.store, prepared)
         result = dataclasses.asdict(stored)
+    except Unreachable:
+        raise
     except HostboundError as error:
         result = dataclasses.asdict(ingest.Ingested(str(path), "failed", error=str(error)))
     result["path"] = task.origin
