@@ -86,6 +86,46 @@ def test_sizes_are_told_packed_and_plain_and_for_each_kernel(
     ]
 
 
+def test_recorded_on_one_machine_and_analysed_on_another(
+    benchmark: ModuleType,
+    samples_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The GPU host has no analyzer; its environment stays with the results."""
+
+    def recorded(out: Path, device: str, times: int, deadline: float) -> list[Any]:
+        assert (device, times) == ("cuda:0", 4)
+        assert 0 < deadline - time.monotonic() <= 150
+        for number in (1, 2):
+            named(samples_dir / "gpt2-bs1-s512", out / f"repeat-{number}")
+        return [benchmark.result("record_seconds", "s", {"workload": "repeat-1"}, [24.0])]
+
+    def run(*arguments: str) -> dict[str, Any]:
+        script = str(BENCHMARKS / "collector.py")
+        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *arguments])
+        assert benchmark.main() == 0
+        (path,) = (tmp_path / "results").iterdir()
+        return json.loads(path.read_bytes())
+
+    monkeypatch.setattr(sys.modules["result_file"], "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(benchmark, "repeat", recorded)
+    monkeypatch.setattr(benchmark, "peer", lambda device: [])
+    out = ["--out", str(tmp_path / "runs")]
+    with monkeypatch.context() as gpu_host:
+        gpu_host.setattr(benchmark, "environment", lambda *names: {"cpu": "the GPU host's"})
+        gpu_host.setattr(benchmark.importlib.util, "find_spec", lambda name: None)
+        first = run(*out)
+    assert "take" in capsys.readouterr().err
+    second = run(*out, "--analyse")
+
+    assert [row["metric"] for row in first["results"]] == ["record_seconds"]
+    assert second["environment"] == {"cpu": "the GPU host's"}
+    metrics = {row["metric"] for row in second["results"]}
+    assert {"record_seconds", "orchestration", "kernel_sequences_identical"} <= metrics
+
+
 @pytest.mark.slow
 def test_without_time_two_are_recorded_the_second_like_the_first(
     benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
