@@ -1,4 +1,8 @@
-"""A real `analyzer serve` for tests: its own process, on a free port of loopback."""
+"""A real `analyzer serve` for tests: its own process on loopback, started, killed, started again.
+
+And what must be true of its folder whatever happened: every acknowledged original is intact, every
+run is whole or absent.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,49 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from analyzer import queries
+from analyzer.verify import verify
+from schemas.run_directory import file_sha256
+
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
+
+# The command with the clock of the process moved on, as if its host lived at another date.
+_AT_ANOTHER_DATE = """
+import sys, time
+real = time.time
+time.time = lambda: real() + OFFSET_S
+time.time_ns = lambda: int((real() + OFFSET_S) * 1e9)
+from analyzer.cli import main
+sys.exit(main())
+"""
+
+
+def at_another_date(offset_s: float) -> str:
+    """A program for `TeamServer.start` whose clock is so far ahead, or behind."""
+    return _AT_ANOTHER_DATE.replace("OFFSET_S", str(offset_s))
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
 
 
 def make_token(data: Path, team: str = "perf", scopes: str = "upload,read,admin") -> str:
@@ -48,7 +81,7 @@ def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIEN
     while time.monotonic() < deadline:
         if value := condition():
             return value
-        time.sleep(0.05)
+        time.sleep(0.02)
     raise AssertionError(f"waited {patience_s:.0f} s for {what}")
 
 
@@ -64,36 +97,62 @@ def packed(folder: Path) -> bytes:
     return out.getvalue()
 
 
-class TeamServer:
-    """A server process over a folder; started and killed as often as a test likes."""
+def make_distinct_run(sample: Path, target: Path, number: int) -> Path:
+    """A copy of a run directory that is a run of its own."""
+    shutil.copytree(sample, target)
+    manifest = json.loads((target / "manifest.json").read_text(encoding="utf-8"))
+    manifest["run_id"], manifest["name"] = f"{number:032x}", f"run {number}"
+    (target / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return target
 
-    def __init__(self, data: Path, *options: str, db: bool = False) -> None:
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+class TeamServer:
+    """A server process over a folder; started and killed as often as a test likes.
+
+    Args:
+        port: Of every start; else each takes a free one, and `url` is known when it has started.
+    """
+
+    def __init__(self, data: Path, *options: str, db: bool = False, port: int = 0) -> None:
         self.data = data
         self._where = ("--db" if db else "--data", str(data))
         self._options = options
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}" if port else ""
+        self.token: str | None = None  # of questions that the server itself is asked here
         self.log: list[dict[str, Any]] = []
         self.stderr: list[str] = []
         self.process: subprocess.Popen[str] | None = None
-        self.url = ""
+
+    # -- start and end
 
     def start(
-        self, *options: str, limit_files: int | None = None, program: str | None = None
+        self,
+        *options: str,
+        before: Callable[[], None] | None = None,
+        program: str | None = None,
     ) -> TeamServer:
-        """Start and wait until it is ready; `program` is run in the place of the command."""
+        """Start and wait until it is ready.
 
-        def confine() -> None:
-            if limit_files is not None:
-                import resource
-
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_files, limit_files))
-
+        Args:
+            before: Run in the new process first.
+            program: Run in the place of the command, with its arguments.
+        """
         given = (*self._options, *options)
         self.log, self.stderr = [], []
-        self.process = subprocess.Popen(
+        self.process = process = subprocess.Popen(
             [
                 *(sys.executable, *(("-c", program) if program else ("-m", "analyzer.cli"))),
                 *("serve", *self._where),
-                *(("--port", "0") if "--port" not in given else ()),
+                *(("--port", str(self.port)) if "--port" not in given else ()),
                 *(("--workers", "1") if "--workers" not in given else ()),
                 *(("--no-pages",) if "--pages" not in given else ()),
                 *(option for option in given if option != "--pages"),
@@ -101,13 +160,14 @@ class TeamServer:
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=confine if limit_files is not None else None,
+            preexec_fn=before,
             env={k: v for k, v in os.environ.items() if not k.startswith("STREAMLIT_")},
+            start_new_session=True,
         )
-        threading.Thread(target=self._listen, args=(self.process,), daemon=True).start()
-        wait_for(lambda: self.event("serving") or self.process.poll() is not None, "a start")
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        wait_for(lambda: self.event("serving") or process.poll() is not None, "a start")
         serving = self.event("serving")
-        assert serving, f"the server ended with {self.process.poll()}: {self.stderr}"
+        assert serving, f"the server ended with {process.poll()}: {self.stderr}"
         self.url = serving["url"]
         wait_for(self._is_ready, "readiness")
         return self
@@ -129,11 +189,16 @@ class TeamServer:
         """The last line of the log of a kind."""
         return next((line for line in reversed(self.log) if line["event"] == name), None)
 
-    def kill(self) -> None:
-        """SIGKILL: no time to do anything."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+    def kill(self, with_workers: bool = False) -> None:
+        """End it as a power cut or the kernel would; its workers see that it is gone, or go too."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            if with_workers:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+        self.process.wait(PATIENCE_S)
 
     def stop(self, patience_s: float = PATIENCE_S) -> int:
         """SIGTERM, as an operator's service manager sends it; returns the exit code."""
@@ -145,6 +210,70 @@ class TeamServer:
             return self.process.wait(patience_s)
         finally:
             self.process.kill()
+
+    def workers(self) -> list[int]:
+        """Its worker processes: its children that spawned Python for it."""
+        assert self.process is not None
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with suppress(OSError):
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                command = (entry / "cmdline").read_bytes()
+                if int(stat[1]) == self.process.pid and b"spawn_main" in command:
+                    found.append(int(entry.name))
+        return found
+
+    # -- questions
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path of the API."""
+        with self.client(self.token) as client:
+            answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def runs(self) -> list[dict[str, Any]]:
+        return self.get("runs?limit=1000")["runs"]
+
+    def wait_for_jobs(self, patience_s: float = 2 * PATIENCE_S) -> dict[str, int]:
+        """Wait until nothing is queued or running; returns how many jobs ended how."""
+
+        def ended() -> dict[str, int] | None:
+            counts = self.get("jobs?limit=1")["counts"]
+            return counts if counts["queued"] + counts["running"] == 0 else None
+
+        return wait_for(ended, "the end of all jobs", patience_s)
+
+    def interrupted(self) -> int:
+        """How many conversions ran when it ended; only while it is not running."""
+        with sqlite3.connect(f"file:{self.data / 'server.sqlite'}?mode=ro", uri=True) as state:
+            (row,) = state.execute("SELECT count(*) FROM jobs WHERE state = 'running'").fetchall()
+        return row[0]
+
+    # -- what must be true
+
+    def store(self, team: str = "default") -> Path:
+        return self.data / "teams" / team / "store.duckdb"
+
+    def check_originals(self, acknowledged: Iterable[str], team: str = "default") -> None:
+        """Every acknowledged original lies under its hash, and is it."""
+        for digest in acknowledged:
+            blob = self.data / "teams" / team / "blobs" / digest
+            assert blob.is_file(), f"acknowledged and lost: {digest}"
+            assert file_sha256(blob) == digest
+
+    def check_store(self, team: str = "default") -> list[str]:
+        """The store is sound: each run is whole; returns the run ids, none of them twice."""
+        store = self.store(team)
+        if not store.exists():
+            return []
+        assert verify(store) == []
+        with queries.connect(store) as connection:
+            found = [run["run_id"] for run in queries.runs(connection).to_dicts()]
+        assert len(found) == len(set(found))
+        return found
 
     def client(self, token: str | None = None, **options: Any) -> TeamClient:
         return TeamClient(self.url, token, **options)

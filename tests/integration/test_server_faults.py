@@ -28,7 +28,7 @@ from analyzer.server.check import check
 from collector.archive import Archive, open_archive
 from collector.endpoint import parse_endpoint
 from collector.upload import GaveUp, Stored, Uploader
-from live_server import LiveServer, make_distinct_run, wait_until
+from teamserver import TeamServer, at_another_date, free_port, gone, make_distinct_run, wait_for
 
 pytest.importorskip("fastapi")
 
@@ -77,9 +77,8 @@ class Client(threading.Thread):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[LiveServer]:
-    live = LiveServer(tmp_path / "server" / "data")
-    live.data.parent.mkdir()
+def server(tmp_path: Path) -> Iterator[TeamServer]:
+    live = TeamServer(tmp_path / "data", "--workers", "2", port=free_port())
     yield live
     live.kill(with_workers=True)
 
@@ -91,16 +90,16 @@ def make_archives(samples_dir: Path, folder: Path, count: int) -> list[Archive]:
     ]
 
 
-def kill_and_check(server: LiveServer, client: Client, with_workers: bool) -> None:
+def kill_and_check(server: TeamServer, client: Client, with_workers: bool) -> None:
     """Kill it; whatever it had acknowledged by then is on the disk, and the store is sound."""
     left = server.workers()
     server.kill(with_workers)
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), "workers ended")
+    wait_for(lambda: all(gone(pid) for pid in left), "workers ended")
     server.check_originals(list(client.acknowledged))
     server.check_store()
 
 
-def finish_and_check(server: LiveServer, client: Client, archives: list[Archive]) -> None:
+def finish_and_check(server: TeamServer, client: Client, archives: list[Archive]) -> None:
     """Let everything end; each archive is one run, and nothing has failed."""
     client.finish()
     assert client.acknowledged == [archive.sha256() for archive in archives]
@@ -115,7 +114,7 @@ def finish_and_check(server: LiveServer, client: Client, archives: list[Archive]
 
 
 def test_a_server_killed_while_uploads_come_in_loses_nothing(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     dice = random.Random(1)
     archives = make_archives(samples_dir, tmp_path, 4)
@@ -125,7 +124,7 @@ def test_a_server_killed_while_uploads_come_in_loses_nothing(
     client.start()
     for _ in range(4):
         moment = client.pieces + dice.randrange(1, pieces)
-        wait_until(lambda m=moment: client.pieces >= m or not client.is_alive(), "pieces passed")
+        wait_for(lambda m=moment: client.pieces >= m or not client.is_alive(), "pieces passed")
         time.sleep(dice.random() * 0.003)
         kill_and_check(server, client, with_workers=dice.random() < 0.5)
         server.start()
@@ -134,7 +133,7 @@ def test_a_server_killed_while_uploads_come_in_loses_nothing(
 
 @pytest.mark.parametrize("with_workers", [False, True])
 def test_a_server_killed_while_it_converts_leaves_whole_runs_and_converts_the_rest(
-    server: LiveServer, samples_dir: Path, tmp_path: Path, with_workers: bool
+    server: TeamServer, samples_dir: Path, tmp_path: Path, with_workers: bool
 ) -> None:
     dice = random.Random(2)
     archives = make_archives(samples_dir, tmp_path, 30)  # enough for any machine's speed
@@ -143,7 +142,7 @@ def test_a_server_killed_while_it_converts_leaves_whole_runs_and_converts_the_re
     server.start()
     client.start()
     for _ in range(3):
-        wait_until(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
+        wait_for(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
         time.sleep(dice.random() * 1.4)  # a second passes until a worker is ready
         kill_and_check(server, client, with_workers)
         interrupted += server.interrupted()
@@ -154,7 +153,7 @@ def test_a_server_killed_while_it_converts_leaves_whole_runs_and_converts_the_re
 
 @pytest.mark.parametrize("with_workers", [False, True])
 def test_a_server_killed_while_a_run_is_committed_leaves_it_whole_or_absent(
-    server: LiveServer, samples_dir: Path, tmp_path: Path, with_workers: bool
+    server: TeamServer, samples_dir: Path, tmp_path: Path, with_workers: bool
 ) -> None:
     """A commit is on its way while DuckDB writes its log beside the store, and into the store."""
     dice = random.Random(3)
@@ -179,7 +178,7 @@ def test_a_server_killed_while_a_run_is_committed_leaves_it_whole_or_absent(
 
 
 def test_what_a_killed_maker_of_a_store_left_hinders_nobody(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     """A process with the number of the killed one makes the store anew; a server tidies up."""
     folder = server.store().parent
@@ -210,38 +209,28 @@ def written(path: Path) -> tuple[int, int]:
 
 
 def test_a_killed_worker_costs_a_conversion_an_attempt_and_nothing_else(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     dice = random.Random(1)
     archives = make_archives(samples_dir, tmp_path, 24)
     client = Client(server.url, archives)
-    server.start("--workers", "2")
+    server.start()
     client.start()
     for _ in range(3):
-        wait_until(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
-        worker = dice.choice(wait_until(server.workers, "workers run"))
+        wait_for(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
+        worker = dice.choice(wait_for(server.workers, "workers run"))
         time.sleep(dice.random() * 1.2)
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
     finish_and_check(server, client, archives)
-    assert '"worker ended"' in server.log.read_text()
-
-
-_IMPATIENT_SERVER = """
-import sys
-from pathlib import Path
-from analyzer.server.limits import Limits
-from analyzer.server.serve import Wanted, serve
-data, port = Path(sys.argv[1]), int(sys.argv[2])
-serve(Wanted(data, data, port=port, pages=False, limits=Limits(slow_seconds=0.3)))
-"""
+    assert server.event("worker ended")
 
 
 def test_a_client_that_falls_asleep_in_the_middle_goes_on_when_it_wakes_up(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     (archive,) = make_archives(samples_dir, tmp_path, 1)
-    server.start(program=_IMPATIENT_SERVER)
+    server.start("--slow-seconds", "0.3")
     slept = 0
 
     def read(offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -258,12 +247,12 @@ def test_a_client_that_falls_asleep_in_the_middle_goes_on_when_it_wakes_up(
     stored = uploader.send(cast("Archive", sleepy), archive.sha256(), {})
 
     assert slept == 1
-    assert '"status":408' in server.log.read_text()
+    assert answered(server, 408)
     server.check_originals([stored.sha256])
 
 
 def test_a_disk_that_is_full_stops_uploads_and_loses_nothing(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     """The disk fills up in the middle of an upload, and has room again later."""
     archives = make_archives(samples_dir, tmp_path, 2)
@@ -278,9 +267,12 @@ def test_a_disk_that_is_full_stops_uploads_and_loses_nothing(
 
         client = Client(server.url, [open_archive(trace), archives[1]], 200_000)
         client.start()
-        wait_until(lambda: client.pieces > 5, "pieces passed")
+        wait_for(lambda: client.pieces > 5, "pieces passed")
         filler = fill(server.data)
-        wait_until(lambda: "507" in server.log.read_text(), "the server says that it is full")
+        wait_for(
+            lambda: any(line.get("status") == 507 for line in server.log),
+            "the server says that it is full",
+        )
         server.check_originals(first.acknowledged)
         assert len(server.runs()) == 1
         kill_and_check(server, client, with_workers=True)
@@ -297,7 +289,7 @@ def test_a_disk_that_is_full_stops_uploads_and_loses_nothing(
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_disk_that_fills_up_while_runs_are_converted_leaves_whole_runs(
-    server: LiveServer, samples_dir: Path, tmp_path: Path, killed: bool
+    server: TeamServer, samples_dir: Path, tmp_path: Path, killed: bool
 ) -> None:
     """With room again, with or without a new start, each run is converted."""
     archives = make_archives(samples_dir, tmp_path, 6)
@@ -307,7 +299,9 @@ def test_a_disk_that_fills_up_while_runs_are_converted_leaves_whole_runs(
         client.start()
         client.finish()
         filler = fill(server.data)
-        wait_until(lambda: " full" in server.log.read_text(), "the disk is seen to be full")
+        wait_for(
+            lambda: any(" full" in line for line in server.stderr), "the disk is seen to be full"
+        )
         time.sleep(0.5)
         server.check_originals(client.acknowledged)
         if killed:
@@ -323,7 +317,7 @@ def test_a_disk_that_fills_up_while_runs_are_converted_leaves_whole_runs(
 
 
 def test_a_limit_on_file_sizes_is_told_as_a_full_disk_and_lifted_later(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     trace = tmp_path / "large.json"
     trace.write_bytes(b"[" + os.urandom(40 << 20))
@@ -333,7 +327,7 @@ def test_a_limit_on_file_sizes_is_told_as_a_full_disk_and_lifted_later(
 
     archive = open_archive(trace)
     uploader = Uploader(parse_endpoint(server.url, None), 2.0, piece_bytes=1 << 20)
-    with pytest.raises(GaveUp, match="full"):
+    with pytest.raises(GaveUp, match="disk is full"):
         uploader.send(archive, archive.sha256(), {})
     client = Client(server.url, archives)
     client.start()
@@ -348,24 +342,24 @@ def test_a_limit_on_file_sizes_is_told_as_a_full_disk_and_lifted_later(
 
 @pytest.mark.parametrize("years", [-20, 20])
 def test_a_server_that_lives_at_another_date_takes_uploads_and_keeps_them(
-    server: LiveServer, samples_dir: Path, tmp_path: Path, years: int
+    server: TeamServer, samples_dir: Path, tmp_path: Path, years: int
 ) -> None:
     """The clocks of client and server are apart, and the server's jumps from start to start."""
     archives = make_archives(samples_dir, tmp_path, 4)
     client = Client(server.url, archives, archives[0].size // 20)
-    server.start(clock_offset_s=years * 365 * DAY_S)
+    server.start(program=at_another_date(years * 365 * DAY_S))
     client.start()
-    wait_until(lambda: client.pieces > 30, "pieces passed")
+    wait_for(lambda: client.pieces > 30, "pieces passed")
     kill_and_check(server, client, with_workers=True)
-    server.start(clock_offset_s=-years * 365 * DAY_S)
-    wait_until(lambda: client.pieces > 60, "pieces passed")
+    server.start(program=at_another_date(-years * 365 * DAY_S))
+    wait_for(lambda: client.pieces > 60, "pieces passed")
     kill_and_check(server, client, with_workers=True)
     server.start()
     finish_and_check(server, client, archives)
 
 
 def test_a_token_ends_by_the_servers_clock_alone(
-    server: LiveServer, samples_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: TeamServer, samples_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from analyzer.cli import main
     from collector.upload import Refused
@@ -376,12 +370,17 @@ def test_a_token_ends_by_the_servers_clock_alone(
     server.token = capsys.readouterr().out.strip()
     uploader = Uploader(parse_endpoint(server.url, server.token), 60.0)
 
-    server.start(clock_offset_s=2 * DAY_S + 5)
+    server.start(program=at_another_date(2 * DAY_S + 5))
     with pytest.raises(Refused, match="401"):
         uploader.send(archive, archive.sha256(), {})
     server.stop()
-    server.start(clock_offset_s=2 * DAY_S - 600)
+    server.start(program=at_another_date(2 * DAY_S - 600))
     assert uploader.send(archive, archive.sha256(), {}).sha256 == archive.sha256()
+
+
+def answered(server: TeamServer, status: int) -> bool:
+    """Whether a request was answered so."""
+    return any(line.get("status") == status for line in server.log)
 
 
 @contextmanager
@@ -414,6 +413,6 @@ def fill(place: Path) -> Path:
     return path
 
 
-def retry(server: LiveServer, job_id: str) -> None:
+def retry(server: TeamServer, job_id: str) -> None:
     endpoint = parse_endpoint(server.url, None)
     assert endpoint.request("POST", f"/api/v1/jobs/{job_id}/retry").status == 200

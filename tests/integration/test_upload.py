@@ -22,8 +22,8 @@ from collector.archive import open_archive
 from collector.endpoint import parse_endpoint
 from collector.spool import Spool
 from collector.upload import Uploader
-from live_server import LiveServer, make_distinct_run
 from schemas.run_directory import file_sha256
+from teamserver import TeamServer, free_port, make_distinct_run
 from tracebuilder import TraceBuilder
 
 pytest.importorskip("fastapi")
@@ -34,8 +34,8 @@ SAMPLE = "gpt2-bs8-s512"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    live = LiveServer(tmp_path_factory.mktemp("server") / "data")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamServer]:
+    live = TeamServer(tmp_path_factory.mktemp("server") / "data", port=free_port())
     live.start()
     yield live
     live.stop()
@@ -95,7 +95,7 @@ class BadLine:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_sent_over_a_line_that_is_cut_again_and_again_arrives_whole(
-    server: LiveServer, samples_dir: Path, tmp_path: Path, seed: int
+    server: TeamServer, samples_dir: Path, tmp_path: Path, seed: int
 ) -> None:
     dice = random.Random(seed)
     run = make_distinct_run(samples_dir / SAMPLE, tmp_path / "run", 100 + seed)
@@ -122,7 +122,7 @@ def test_a_run_sent_over_a_line_that_is_cut_again_and_again_arrives_whole(
 
 
 def test_what_passed_before_a_cut_is_not_sent_again(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     run = make_distinct_run(samples_dir / SAMPLE, tmp_path / "run", 200)
     archive = open_archive(run)
@@ -138,7 +138,7 @@ def test_what_passed_before_a_cut_is_not_sent_again(
 
 
 def test_a_second_upload_sends_nothing_and_makes_no_second_run(
-    server: LiveServer, spool: Spool, samples_dir: Path, capsys: pytest.CaptureFixture[str]
+    server: TeamServer, spool: Spool, samples_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = []
     for _ in range(2):
@@ -152,7 +152,7 @@ def test_a_second_upload_sends_nothing_and_makes_no_second_run(
 
 
 def test_the_same_run_sent_by_several_at_once_is_one_run(
-    server: LiveServer, samples_dir: Path, tmp_path: Path
+    server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     run = make_distinct_run(samples_dir / SAMPLE, tmp_path / "run", 300)
     archive = open_archive(run)
@@ -175,7 +175,7 @@ def test_the_same_run_sent_by_several_at_once_is_one_run(
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
 def test_a_single_trace_is_a_run_too(
-    server: LiveServer,
+    server: TeamServer,
     spool: Spool,
     tmp_path: Path,
     suffix: str,
@@ -191,7 +191,7 @@ def test_a_single_trace_is_a_run_too(
 
 
 def test_a_trace_that_is_none_is_stored_and_its_failure_is_told(
-    server: LiveServer, spool: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: TeamServer, spool: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "none.json"
     path.write_text("this is no JSON")
@@ -204,7 +204,7 @@ def test_a_trace_that_is_none_is_stored_and_its_failure_is_told(
 
 
 def test_a_recording_is_seen_in_the_server(
-    server: LiveServer, spool: Spool, checkpoint: Path, tmp_path: Path
+    server: TeamServer, spool: Spool, checkpoint: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "runs" / "tiny"
 
@@ -220,7 +220,7 @@ def test_a_recording_is_seen_in_the_server(
 def test_what_is_recorded_while_the_server_is_down_is_sent_when_it_is_back(
     spool: Spool, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live = LiveServer(tmp_path / "data")
+    live = TeamServer(tmp_path / "data", port=free_port())
     out = tmp_path / "runs" / "tiny"
 
     assert record(checkpoint, out, spool, live.url, "--patience", "0.5") == 0
@@ -238,7 +238,7 @@ def test_what_is_recorded_while_the_server_is_down_is_sent_when_it_is_back(
 
 
 def test_a_client_that_is_killed_again_and_again_deletes_nothing_too_early(
-    server: LiveServer, spool: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: TeamServer, spool: Spool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = random.Random(5)
     path = tmp_path / "large.json"
@@ -270,7 +270,7 @@ def test_only_a_token_that_may_upload_gets_a_run_in(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    live = LiveServer(tmp_path / "data")
+    live = TeamServer(tmp_path / "data", port=free_port())
     tokens = {}
     for scope in ("upload", "read"):
         made = ["--data", str(live.data), "--team", "blue", "--scope", scope]
@@ -292,7 +292,7 @@ def test_only_a_token_that_may_upload_gets_a_run_in(
         live.stop()
     live.check_originals([open_archive(run).sha256()], "blue")
     for token in tokens.values():
-        assert token not in live.log.read_text()
+        assert token not in "".join(live.stderr)
 
 
 @pytest.fixture(scope="module")
