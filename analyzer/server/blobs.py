@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,8 @@ from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.layout import Layout, check_team, fsync_folder, is_sha256
 
 _PIECE = 8 << 20
+_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{8}")
+_LONGEST_COPY_S = 86_400.0
 
 
 class Blobs(Protocol):
@@ -144,7 +148,13 @@ class FolderBlobs:
         folder = self._folder(team)
         if self._shared is not None:
             self._check(self._shared)
-        return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+        found: list[str] = []
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if not _UNFINISHED.fullmatch(path.name):
+                found.append(path.name)
+            elif time.time() - path.stat().st_mtime > _LONGEST_COPY_S:
+                path.unlink(missing_ok=True)  # its server was killed
+        return sorted(found)
 
     def place(self, team: str, sha256: str) -> str:
         return str(self._path(team, sha256))

@@ -204,7 +204,11 @@ class Front:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin", "")
         same = origin.partition("://")[2] in ("", host)
-        if self._pages is None or not same or not await self._may_see_pages(scope):
+        try:
+            let_in = self._pages is not None and same and await self._may_see_pages(scope)
+        except Unreachable:
+            let_in = False
+        if self._pages is None or not let_in:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return

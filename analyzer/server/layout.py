@@ -9,7 +9,9 @@
     DATA/teams/TEAM/snapshots/     copies of the store for SQL; emptied at start
 
 A team reads its own files only, so a mistake in a query cannot show another's rows. `--db FILE` is
-the same with DATA = FILE.data and FILE as the store of the team "default".
+the same with DATA = FILE.data and FILE as the store of the team "default". If that is a lake, what
+must not be lost is elsewhere (`state.py`, `blobs.py`), and of these folders uploads/, work/ and
+snapshots/ are used.
 """
 
 from __future__ import annotations

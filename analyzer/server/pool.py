@@ -166,9 +166,7 @@ class _Keeper(threading.Thread):
             ours = self._note(lambda: self._jobs.finish(job, run_ids, done.results, done.error))
             event = "job failed" if done.error else "job done"
             if not ours:
-                event = (
-                    "job ended, not noted" if ours is None else "job of another server meanwhile"
-                )
+                event = "job ended, not noted" if ours is None else "job ended, no longer ours"
             self._log(
                 event,
                 job=job["id"],

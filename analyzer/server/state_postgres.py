@@ -123,10 +123,17 @@ class PostgresState:
     # -- the schema
 
     def _version(self, session: Session) -> int | None:
-        row = session.execute("SELECT to_regclass('info') IS NOT NULL AS made").fetchone()
-        if row is None or not row["made"]:
+        # Not to_regclass, which may answer from before another made the schema.
+        made = session.execute(
+            "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'info'",
+            [self._schema],
+        ).fetchone()
+        if made is None:
             return None
-        row = session.execute("SELECT max(version) AS version FROM info").fetchone()
+        info = sql.Identifier(self._schema, "info")
+        row = session.execute(
+            sql.SQL("SELECT max(version) AS version FROM {}").format(info)
+        ).fetchone()
         return row["version"] if row else None
 
     def _make(self, session: Session) -> int | None:

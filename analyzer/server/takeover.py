@@ -1,8 +1,8 @@
 """Once: what a server on a lake kept in its own folder goes to where all servers on it see it.
 
-Up to version 0.1 tokens, uploads and jobs lay in `server.sqlite` beside the lake file and originals
-in folders. Originals are moved first, then all rows in one transaction, then the file is renamed: a
-start that ends in between begins again and changes nothing twice.
+Before there was one, tokens, uploads and jobs lay in `server.sqlite` beside the lake file and
+originals in folders. Originals are moved first, then all rows in one transaction, then the file is
+renamed: a start that ends in between begins again and changes nothing twice.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ import pytest
 from analyzer import database
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import RUN_TABLES, ingest
+from analyzer.server.check import check
 from analyzer.verify import verify
 from fleet.services import Postgres
+from teamserver import TeamServer, trace_bytes
 
 EARLY = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph")
 
@@ -60,6 +62,51 @@ def test_a_lake_comes_back_in_another_place_as_it_was_at_the_dump(
     # Parquet of the run that the dump did not know is an orphan, which upkeep removes in time.
     database.maintain(moved, keep_days=0)
     assert verify(moved) == []
+
+
+def test_tokens_jobs_and_originals_come_back_with_the_lake(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    lake = tmp_path / "team.toml"
+    lake.write_text(f'catalog = "{postgres.catalog}"\ndata = "data"\nschema = "team"\n')
+    server = TeamServer(tmp_path / "here", "--db", str(lake)).start()
+    content, later = trace_bytes(3, seed=1), trace_bytes(3, seed=2)
+    connect = ("-h", postgres.folder, "-U", "hostbound")
+    dump = postgres.folder / "team.dump"
+    with server.client() as client:
+        token = client.post("/api/v1/tokens", json={"scopes": ["admin"]}).json()["token"]
+    with server.client(token) as client:
+        job = client.upload(content)
+        schemas = ("-n", "team", "-n", "team_server")
+        postgres.run("pg_dump", *connect, "-d", "postgres", *schemas, "-Fc", "-f", dump)
+        assert client.upload(later)["state"] == "done"  # before the originals are copied
+    server.stop()
+    for name in ("data", "data.originals"):
+        shutil.copytree(tmp_path / name, tmp_path / "copy" / name)
+
+    postgres.run("createdb", *connect, "team")
+    postgres.run("pg_restore", *connect, "-d", "team", "--exit-on-error", dump)
+    moved = tmp_path / "copy" / "team.toml"
+    catalog = postgres.catalog.replace("dbname=postgres", "dbname=team")
+    moved.write_text(f'catalog = "{catalog}"\ndata = "data"\nschema = "team"\n')
+    postgres.run(
+        *("psql", *connect, "-d", "team", "-c"),
+        f"UPDATE team.ducklake_metadata SET value = '{tmp_path / 'copy' / 'data'}/' "
+        "WHERE key = 'data_path'",
+    )
+    server = TeamServer(tmp_path / "there", "--db", str(moved)).start()
+    try:
+        with server.client(token) as client:
+            assert client.get(f"/api/v1/jobs/{job['id']}").json() == job
+            assert client.announce(content).json()["status"] == "stored"
+            # The dump did not know this one: it is taken in from its original.
+            assert client.job_of(later)["state"] == "done"
+            assert len(client.run_ids()) == 2
+        with server.client() as client:
+            assert client.get("/api/v1/runs").status_code == 401
+    finally:
+        server.stop()
+    assert check(tmp_path / "copy" / "team.toml.data") == []
 
 
 def test_a_file_store_comes_back_from_a_copy(tmp_path: Path, samples_dir: Path) -> None:

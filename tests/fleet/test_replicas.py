@@ -233,7 +233,7 @@ def test_a_server_that_was_away_finds_its_job_done_by_another_and_changes_nothin
 
         one.process.send_signal(signal.SIGCONT)
         os.kill(worker, signal.SIGCONT)
-        wait_for(lambda: one.event("job of another server meanwhile"), "it learns", PATIENCE_S)
+        wait_for(lambda: one.event("job ended, no longer ours"), "it learns", PATIENCE_S)
         assert client.get(f"/api/v1/jobs/{job['id']}").json() == job
     replicas.assert_sound([trace_bytes(5, seed=1), content])
     with one.client(token) as client:  # and it works on

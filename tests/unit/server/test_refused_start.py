@@ -142,3 +142,7 @@ def test_a_number_that_makes_no_sense_is_refused(
         cli.main(["serve", *options])
     assert ended.value.code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_store_and_a_folder_are_not_served_together(refused: Callable[..., str]) -> None:
+    assert "is for a lake" in refused("--db", "runs.duckdb", "--data", "data")
