@@ -14,11 +14,12 @@ from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import msgspec
 
+from analyzer import sql_tree
 from analyzer.errors import AnalyzerError
 
 SUFFIX = ".toml"
@@ -32,8 +33,7 @@ INLINED_ROWS = 100
 COMMIT_ATTEMPTS = 100
 # How long a writer waits for another one of the same run.
 CLAIM_PATIENCE_S = 120.0
-# What a query of a person may call in FROM: nothing that reaches PostgreSQL or a file.
-_TABLE_FUNCTIONS = frozenset(("unnest", "range", "generate_series", "repeat", "repeat_row"))
+# What a query of a person may read: nothing that reaches PostgreSQL or a file.
 _CATALOGS = frozenset(("", "lake", "system", "temp"))
 
 Connection = duckdb.DuckDBPyConnection
@@ -363,23 +363,17 @@ def refused_in_sql(connection: Connection, sql: str) -> str | None:
     """What in a SELECT reaches beyond the tables of the lake; None if nothing does.
 
     The extensions bring functions that reach PostgreSQL, and settings cannot take them away.
+
+    Raises:
+        AnalyzerError: It is no SELECT.
     """
-    text = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0]
-    tree: dict[str, Any] = msgspec.json.decode(text)
-    if tree["error"]:
-        return "this kind of statement (a lake answers SELECT, WITH, DESCRIBE, SHOW, SUMMARIZE)"
-    return _beyond(tree["statements"])
+    return next(filter(None, map(_beyond, sql_tree.parts(connection, sql))), None)
 
 
-def _beyond(node: Any) -> str | None:
-    if isinstance(node, list):
-        return next(filter(None, map(_beyond, cast("list[Any]", node))), None)
-    if not isinstance(node, dict):
-        return None
-    part = cast("dict[str, Any]", node)
+def _beyond(part: sql_tree.Part) -> str | None:
     if part.get("type") == "TABLE_FUNCTION":
         name = str(part["function"]["function_name"]).lower()
-        if name not in _TABLE_FUNCTIONS:
+        if name not in sql_tree.MAKING_ROWS:
             return f"the table function {name}"
     if part.get("type") == "BASE_TABLE":
         catalog = str(part.get("catalog_name", "")).lower()
@@ -388,7 +382,7 @@ def _beyond(node: Any) -> str | None:
             return f"the database {catalog or part['schema_name']}"
         if "/" in table or "." in table:
             return f"the file {table}"
-    return next(filter(None, map(_beyond, part.values())), None)
+    return None
 
 
 # -- upkeep

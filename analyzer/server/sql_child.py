@@ -18,14 +18,12 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
-from analyzer import lake, sandbox
+from analyzer import lake, sandbox, sql_tree
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 
 ROWS, ERROR = b"A", b"E"
 
-# Table functions that make rows from their arguments; all others look at files, settings or SQL.
-_TABLE_FUNCTIONS = frozenset(("unnest", "range", "generate_series", "repeat", "repeat_row"))
 _SCHEMAS = frozenset(("", "main", "store", "information_schema"))
 _CATALOGS = frozenset(("", "store"))
 _TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
@@ -65,37 +63,18 @@ def check(connection: Connection, sql: str) -> None:
     Raises:
         AnalyzerError: The statement does, or is no SELECT.
     """
-    text = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0]
-    tree: dict[str, Any] = msgspec.json.decode(text)
-    if tree["error"]:
-        raise AnalyzerError(
-            "a server answers one SELECT (also WITH, DESCRIBE, SHOW, SUMMARIZE): "
-            f"{tree.get('error_message') or 'this is none'}"
-        )
-    refused = _refused(tree["statements"])
-    if refused:
-        raise AnalyzerError(f"{refused} is not allowed here: SQL reads the store's tables only.")
+    for part in sql_tree.parts(connection, sql):
+        if refused := _refused(part):
+            raise AnalyzerError(
+                f"{refused} is not allowed here: SQL reads the store's tables only."
+            )
 
 
-def _refused(node: Any) -> str | None:
-    pending: list[Any] = [node]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, list):
-            pending += cast("list[Any]", one)
-        elif isinstance(one, dict):
-            part = cast("dict[str, Any]", one)
-            if found := _refused_part(part):
-                return found
-            pending += part.values()
-    return None
-
-
-def _refused_part(part: dict[str, Any]) -> str | None:
+def _refused(part: sql_tree.Part) -> str | None:
     kind = part.get("type")
     if kind == "TABLE_FUNCTION":
         name = str(part["function"].get("function_name")).lower()
-        return None if name in _TABLE_FUNCTIONS else f"the table function {name}"
+        return None if name in sql_tree.MAKING_ROWS else f"the table function {name}"
     if kind == "BASE_TABLE":
         schema, catalog = (str(part.get(k, "")).lower() for k in ("schema_name", "catalog_name"))
         table = str(part.get("table_name", ""))
