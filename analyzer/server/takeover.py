@@ -31,11 +31,19 @@ def take_over(layout: Layout, state: State, blobs: Blobs, log: Log) -> None:
     """Take over what lies in a server's folder, if there is something; it must be nobody else's.
 
     Raises:
-        AnalyzerError: It cannot be read.
+        AnalyzerError: It cannot be read, or it is another folder's.
         Unreachable: PostgreSQL or the place of originals does not answer; begin again.
     """
+    if layout.lake is None:
+        return
     old = layout.state
-    if layout.lake is None or not old.is_file():
+    beside = Layout.of_store(layout.lake)
+    if beside.data.resolve() != layout.data.resolve() and beside.state.is_file():
+        raise AnalyzerError(
+            f"{beside.state} has the tokens and jobs of an earlier server: start one without "
+            "--data, which takes them over into the lake, or move the file away."
+        )
+    if not old.is_file():
         return
     try:
         with closing(sqlite3.connect(old)) as source:

@@ -413,6 +413,11 @@ def test_what_a_server_kept_beside_its_lake_is_taken_over_once(
         connection.execute("UPDATE jobs SET state = 'running' WHERE seq = 1")
     books.close()
 
+    elsewhere = ["serve", "--db", str(lake), "--data", str(lake.parent / "other"), "--port", "0"]
+    assert cli.main(elsewhere) == 2
+    assert "start one without --data" in capsys.readouterr().err
+    assert layout.state.is_file()
+
     server = TeamServer(lake, db=True).start()
     try:
         taken = server.event("tokens and jobs taken over into the lake")

@@ -196,6 +196,29 @@ def test_a_schema_that_may_not_be_made_is_said_in_one_line(postgres: Postgres) -
     assert "\n" not in str(caught.value)
 
 
+def test_a_role_that_owns_its_database_and_nothing_more_is_enough(postgres: Postgres) -> None:
+    postgres.psql("CREATE ROLE plain LOGIN")
+    postgres.psql("CREATE DATABASE plain OWNER plain")
+    catalog = postgres.catalog.replace("user=hostbound", "user=plain")
+    catalog = catalog.replace("dbname=postgres", "dbname=plain")
+    state = PostgresState(catalog, "plain_server", "lake.toml")
+    other = PostgresState(catalog, "plain_server", "lake.toml")
+    try:
+        state.watch(lambda lost: None)
+        number = running(state)
+        watcher = Watcher(other, "plain_server")
+        watcher.presence.take_number()
+        assert watcher.look() == watcher.look(2 * GRACE_S) == []
+        state.close()
+        wait_for_locks(other, 0)
+        watcher.look()
+        assert watcher.look(GRACE_S) == [f"server IN ({number})"]
+        watcher.close()
+    finally:
+        state.close()
+        other.close()
+
+
 # -- who lives
 
 
@@ -230,7 +253,10 @@ def watcher(open_state: Callable[..., PostgresState], schema: str) -> Iterator[W
 
 def wait_for_locks(state: PostgresState, count: int) -> None:
     """PostgreSQL ends a session a moment after it was closed."""
-    sql = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
+    sql = (
+        "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 "
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
     deadline = time.monotonic() + 30
     while state.row(sql) != {"n": count}:
         assert time.monotonic() < deadline
