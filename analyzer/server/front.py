@@ -57,13 +57,10 @@ class _Refused(Exception):
 class Front:
     """The application that the server runs: `pages` is the web app, None without it."""
 
-    def __init__(
-        self, service: Service, api: Asgi, pages: Asgi | None, grace_s: float = 30.0
-    ) -> None:
+    def __init__(self, service: Service, api: Asgi, pages: Asgi | None) -> None:
         self._service = service
         self._api = api
         self._pages = pages
-        self._grace_s = grace_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -86,7 +83,6 @@ class Front:
                 return
             await send({"type": "lifespan.startup.complete"})
             await receive()
-            await run_in_threadpool(self._service.close, self._grace_s)
         await send({"type": "lifespan.shutdown.complete"})
 
     # -- requests

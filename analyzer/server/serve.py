@@ -79,7 +79,7 @@ def serve(wanted: Wanted) -> None:
             service = build(layout, wanted.limits, door, wanted.workers, logs.to_stderr)
             _check_door(wanted, service)
             pages = _pages(service, wanted) if wanted.pages else None
-            front = Front(service, cast("Asgi", api.build(service)), pages, wanted.grace_seconds)
+            front = Front(service, cast("Asgi", api.build(service)), pages)
             service.start()
             undo.callback(service.close, 0.0)
             if noted is not None and secret is not None:
@@ -89,6 +89,7 @@ def serve(wanted: Wanted) -> None:
         stack.callback(service.log, "stopped")
         if noted is not None:
             stack.callback(owner.take_note_away, noted)
+        stack.callback(service.close, wanted.grace_seconds)
         service.log(
             "serving",
             url=f"http://{shown}:{port}",
