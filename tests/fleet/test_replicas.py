@@ -224,9 +224,7 @@ def test_a_server_that_was_away_finds_its_job_done_by_another_and_changes_nothin
     assert one.process is not None
     one.process.send_signal(signal.SIGSTOP)
     two = replicas.add().start()
-    # Nobody hears of it any more: PostgreSQL would end the sessions of a silent host itself.
-    with queries.connect(replicas.lake):
-        terminate_others(replicas, two)
+    end_first_presence(replicas.lake)  # as PostgreSQL does with a host that is silent
     with two.client(token) as client:
         job = client.job_of(content)
         assert (job["state"], job["attempts"]) == ("done", 2)
@@ -240,20 +238,19 @@ def test_a_server_that_was_away_finds_its_job_done_by_another_and_changes_nothin
         assert client.upload(trace_bytes(5, seed=2))["state"] == "done"
 
 
-def terminate_others(replicas: Replicas, but: TeamServer) -> None:
-    """End the PostgreSQL sessions that show the first server's life."""
-    from analyzer import lake as lake_module
-
-    catalog = lake_module.read(replicas.lake).catalog
+def end_first_presence(lake: Path) -> None:
+    """End the PostgreSQL session that shows the first server's life."""
     import psycopg
 
-    with psycopg.connect(catalog, autocommit=True) as session:
-        session.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name = 'hostbound presence' AND pid = ("
-            "  SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 "
-            "  ORDER BY objid::BIGINT LIMIT 1)"
-        )
+    found = database.lake.read(lake)
+    with psycopg.connect(found.catalog, autocommit=True) as session:
+        ended = session.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' "
+            "AND classid::BIGINT = hashtext(%s) & 2147483647 AND objsubid = 2 "
+            "ORDER BY objid::BIGINT LIMIT 1",
+            [f"{found.schema}_server"],
+        ).fetchall()
+    assert ended == [(True,)]
 
 
 def test_postgresql_that_is_restarted_under_load_loses_no_upload_and_doubles_no_run(
