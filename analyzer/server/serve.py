@@ -73,9 +73,11 @@ def serve(wanted: Wanted) -> None:
         port = bound.getsockname()[1]
         with ExitStack() as undo, _folder_errors(layout.data):
             absent = [p for p in (layout.data, *layout.data.parents) if not p.exists()]
+            is_new = bool(absent) or (layout.data.is_dir() and not any(layout.data.iterdir()))
             layout.make()
             stack.enter_context(_only_server(layout))
-            undo.callback(_remove, absent)
+            if is_new:
+                undo.callback(_remove, layout.data, absent)
             service = build(layout, wanted.limits, door, wanted.workers, logs.to_stderr)
             _check_door(wanted, service)
             pages = _pages(service, wanted) if wanted.pages else None
@@ -130,13 +132,15 @@ def _check_store(db: Path) -> None:
             pass
 
 
-def _remove(absent: list[Path]) -> None:
-    """Remove the folders that a refused start has made, the innermost first; it holds the lock."""
-    if not absent:
-        return
-    shutil.rmtree(absent[0], ignore_errors=True)
+def _remove(data: Path, absent: list[Path]) -> None:
+    """Remove what a refused start has made: a server's files in a folder that was empty, and what
+    folders were not there, the innermost first. It holds the folder's lock.
+    """
+    shutil.rmtree(data / "teams", ignore_errors=True)
+    for file in data.glob("server.*"):
+        file.unlink(missing_ok=True)
     with suppress(OSError):  # somebody else has put something there meanwhile
-        for folder in absent[1:]:
+        for folder in absent:
             folder.rmdir()
 
 

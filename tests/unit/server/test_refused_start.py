@@ -59,13 +59,17 @@ def test_a_lake_file_that_is_missing_or_none_is_refused(
     assert "junk.toml is no lake file" in refused("--db", "junk.toml")
 
 
-def test_an_address_that_cannot_be_listened_on_is_refused(refused: Callable[..., str]) -> None:
+def test_an_address_that_cannot_be_listened_on_is_refused(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "Address already in use" in refused("--data", "new/data", "--port", str(port))
     assert "99999 is no port" in refused("--data", "data", "--port", "99999")
     assert "cannot be listened on" in refused("--data", "data", "--host", "a" * 80)
-    assert "make a token first" in refused("--data", "new/data", "--host", "0.0.0.0")
+    (tmp_path / "empty").mkdir()
+    for data in ("new/data", "empty"):
+        assert "make a token first" in refused("--data", data, "--host", "0.0.0.0")
 
 
 def test_an_identity_provider_that_cannot_be_read_is_refused(
