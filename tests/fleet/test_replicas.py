@@ -386,6 +386,22 @@ def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do
     assert postgres.psql(f"SELECT to_regnamespace('{schema}') IS NULL") == "t"
 
 
+def test_an_identity_provider_with_other_teams_is_refused_on_a_lake(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider = lake.with_name("oidc.toml")
+    provider.write_text(
+        '[auth]\nredirect_uri = "http://localhost/oauth2callback"\ncookie_secret = "c"\n'
+        'client_id = "i"\nclient_secret = "s"\nserver_metadata_url = "http://localhost/x"\n'
+        '[hostbound.teams]\n"ada@example.com" = "perf"\n'
+    )
+    command = ["serve", "--db", str(lake), "--oidc", str(provider), "--port", "0", "--no-pages"]
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    assert "the lake of one team" in error
+    assert error.count("\n") == 1
+
+
 def test_what_a_server_kept_beside_its_lake_is_taken_over_once(
     lake: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
