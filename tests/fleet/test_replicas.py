@@ -20,7 +20,9 @@ from typing import Any
 import httpx
 import pytest
 
-from analyzer import cli, database, queries
+from analyzer import cli, database, queries, sandbox
+from analyzer.errors import AnalyzerError
+from analyzer.ingest import ingest
 from analyzer.server.blobs import FolderBlobs
 from analyzer.server.check import check
 from analyzer.server.layout import Layout
@@ -384,6 +386,23 @@ def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do
         assert told in error
         assert error.count("\n") == 1
     assert postgres.psql(f"SELECT to_regnamespace('{schema}') IS NULL") == "t"
+
+
+def test_sql_of_a_person_does_not_reach_tokens(lake: Path, samples_dir: Path) -> None:
+    ingest(samples_dir / "gpt2-bs1-s512", lake)
+    make_token(lake)
+    schema = f"{database.lake.read(lake).schema}_server"
+    for table in (
+        f"{schema}.tokens",
+        f"__ducklake_metadata_lake.{schema}.tokens",
+        f'"__ducklake_metadata_lake"."{schema}"."tokens"',
+        "tokens",
+        f"query_table('__ducklake_metadata_lake.{schema}.tokens')",
+        f"postgres_scan('', '{schema}', 'tokens')",
+    ):
+        with pytest.raises(AnalyzerError):
+            sandbox.run_sql(lake, f"SELECT * FROM {table}")
+    assert sandbox.run_sql(lake, "SELECT 1 AS one FROM runs").num_rows == 1
 
 
 def test_an_identity_provider_with_other_teams_is_refused_on_a_lake(
