@@ -93,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument(
         "--steady-budget",
         type=float,
-        default=20.0,
+        default=None,
         metavar="SECONDS",
         help="time for waiting until the host is steady and for traces recorded again "
-        "(default: %(default)g; 0: take it as it is)",
+        "(default: 20, with --turns 0: take it as it is)",
     )
     record.add_argument(
         "--like",
@@ -104,6 +104,36 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         metavar="RUN_DIR",
         help="record while the host runs as fast as it did in that run",
+    )
+    turns = record.add_argument_group(
+        "recording in turns",
+        "Recordings that are started together with the same folder measure in turns, a trace each, "
+        "never two at once: they see the same minutes of the host, so their times are comparable "
+        "even if the host changes its speed. Models and modes may differ; they must fit into the "
+        "GPU's memory together.",
+    )
+    turns.add_argument(
+        "--turns",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="take turns with the recordings that are given this folder too (it is made if it is "
+        "not there)",
+    )
+    turns.add_argument(
+        "--turns-of",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how many recordings there are, this one included (default: %(default)s)",
+    )
+    turns.add_argument(
+        "--turns-patience",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="begin without those that have not been started so long after this one was ready "
+        "(default: %(default)g)",
     )
     record.add_argument("--stacks", action="store_true", help="record Python frames too")
     record.add_argument(
@@ -231,11 +261,21 @@ def _record_model(args: argparse.Namespace) -> Path:
         prompt=prompt,
         seed=args.seed,
         all_logits=args.all_logits,
-        steady_budget_s=args.steady_budget,
+        steady_budget_s=_steady_budget(args),
         like=args.like,
+        turns=args.turns,
+        turns_of=args.turns_of,
+        turns_patience_s=args.turns_patience,
     )
     name = args.name or _name(request)
     return record(request, args.out or Path("runs") / name, name)
+
+
+def _steady_budget(args: argparse.Namespace) -> float:
+    """In turns the others wait meanwhile, and see the same host anyway."""
+    if args.steady_budget is not None:
+        return args.steady_budget
+    return 20.0 if args.turns is None else 0.0
 
 
 def _name(request: Any) -> str:
@@ -258,6 +298,8 @@ def _record_script(args: argparse.Namespace) -> Path:
         raise CollectorError(
             "--like is for --model: a script is recorded once, at whatever speed the host has then."
         )
+    if args.turns is not None:
+        raise CollectorError("--turns is for --model: a script is recorded once, in one piece.")
     name = args.name or Path(args.script[0]).stem
     out = args.out or Path("runs") / name
     device = args.device if args.device != "cuda:0" else None

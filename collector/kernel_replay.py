@@ -99,6 +99,17 @@ def floor(device: str, samples: int) -> dict[str, Any]:
     return replay([], device, samples, None)[1]
 
 
+def joined(floors: list[dict[str, Any]]) -> dict[str, Any]:
+    """One floor of several that `floor` measured one after the other."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for part in floors:
+        for entry in part["floors"]:
+            key = entry["launch_api"], entry["definition"]
+            same = found.setdefault(key, {**entry, "samples_ns": []})
+            same["samples_ns"] += entry["samples_ns"]
+    return {**floors[0], "floors": list(found.values())}
+
+
 def _order(
     calls: int, samples: int, apis: list[str], floor_samples: int
 ) -> list[tuple[int, str | None, int]]:

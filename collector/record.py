@@ -2,7 +2,8 @@
 
 Order: capture trace (graph, hybrid), latency without profiler, traces, execution trace, kernel
 replay.
-Each pass is a request of its own, so that none perturbs another.
+Each pass is a request of its own, so that none perturbs another. With turns (`turns.py`) latency,
+traces and launch floor are measured bit by bit, in turn with other recordings.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from collector import (
 )
 from collector.errors import CollectorError
 from collector.progress import Progress, say
+from collector.turns import ALONE, FLOOR, PATIENCE_S, TRACES, Alone, Turns
 from collector.writer import RunDirectoryWriter
 from schemas.run_directory import (
     CAPTURE_TRACE,
@@ -42,10 +44,13 @@ from schemas.run_directory import (
     HostSpeed,
     Manifest,
     TraceFile,
+    TurnsTaken,
 )
 
 # Calibrations of the host's speed among the requests of the latency pass.
 LATENCY_SPEEDS = 10
+# With turns: the parts in which the launch floor is measured.
+FLOOR_TURNS = 5
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,9 @@ class Request:
         steady_budget_s: Seconds that may go into waiting for a steady host and into traces that
             are recorded again; 0 takes the host as it is.
         like: A run directory: record while the host runs as fast as it did there.
+        turns: A folder that is shared with other recordings; they measure in turns.
+        turns_of: How many recordings share it, this one included.
+        turns_patience_s: Seconds to wait for those that do not come.
     """
 
     model: str
@@ -79,6 +87,9 @@ class Request:
     all_logits: bool = False
     steady_budget_s: float = 20.0
     like: Path | None = None
+    turns: Path | None = None
+    turns_of: int = 2
+    turns_patience_s: float = PATIENCE_S
 
     def check(self) -> None:
         """Raise CollectorError for values that cannot be run."""
@@ -90,6 +101,15 @@ class Request:
             raise CollectorError(
                 f"--steady-budget is {self.steady_budget_s}; give seconds, 0 turns it off."
             )
+        if self.turns is not None and self.like is not None:
+            raise CollectorError(
+                "--like and --turns are two ways to one end: leave --like out, recordings in turns "
+                "see the same host."
+            )
+        if self.turns is not None and self.turns_of < 2:
+            raise CollectorError(f"--turns-of is {self.turns_of}; turns are taken by 2 or more.")
+        if not (math.isfinite(self.turns_patience_s) and self.turns_patience_s >= 0):
+            raise CollectorError(f"--turns-patience is {self.turns_patience_s}; give seconds.")
         if self.mode not in workloads.MODES:
             raise CollectorError(
                 f"mode {self.mode!r} is not known; there are: {', '.join(workloads.MODES)}."
@@ -133,7 +153,12 @@ def record(
     held_to = None  # known before the work begins, or refused
     if request.like is not None:
         held_to = host_speed.of_run(request.like, environment.describe(request.device))
-    with RunDirectoryWriter(target) as writer, torch.inference_mode():
+    run_id = secrets.token_hex(16)
+    with (
+        RunDirectoryWriter(target) as writer,
+        _seat(request, run_id, name) as seat,
+        torch.inference_mode(),
+    ):
         if model is None:
             say(f"building {request.model} ({request.dtype}, {request.device})")
             model = models.load(
@@ -157,7 +182,7 @@ def record(
         )
         notes: list[str] = []
         pace = _Pace()
-        traces, steadiness = _passes(request, writer, workload, engine, pace, held_to)
+        traces, steadiness = _passes(request, writer, workload, engine, pace, held_to, seat)
         speeds = [trace.host_speed_ns for trace in traces if trace.host_speed_ns]
         notes += _unsteady("trace", request, steadiness, speeds)
         passes = {"latency": trace_pass.PERTURBS["latency"]}
@@ -169,28 +194,39 @@ def record(
         elif not request.replay:
             say("measuring the launch floor")
             passes["floor"] = trace_pass.PERTURBS["replay"]
-            held = _floor(request, workload, steadiness)
-            writer.add_json(NULL_KERNEL, held.value)
-            pace.floor_ns = held.speeds_ns
-            notes += _unsteady("launch floor", request, steadiness, [held.speeds_ns])
+            floors, speeds = _floor(request, workload, steadiness, seat)
+            writer.add_json(NULL_KERNEL, floors)
+            pace.floor_ns = [speed for pair in speeds for speed in pair]
+            notes += _unsteady("launch floor", request, steadiness, speeds)
         else:
             passes["execution_trace"] = trace_pass.PERTURBS["execution_trace"]
             passes["replay"] = trace_pass.PERTURBS["replay"]
-            before = host_speed.calibrate()
-            notes += _replay(request, writer, workload)
-            pace.floor_ns = [before, host_speed.calibrate()]
+            with seat.turn(FLOOR):  # minutes, and one profile: not to be cut into parts
+                before = host_speed.calibrate()
+                notes += _replay(request, writer, workload)
+                pace.floor_ns = [before, host_speed.calibrate()]
+        taken, of_turns = seat.described()
         return writer.finish(
             _manifest(
                 request,
+                run_id,
                 name,
                 model,
                 ids_BT,
                 traces,
                 passes,
-                notes,
+                notes + of_turns,
                 pace.described(steadiness.target),
+                taken,
             )
         )
+
+
+def _seat(request: Request, run_id: str, name: str) -> Turns | Alone:
+    """The recording's seat among those that it takes turns with."""
+    if request.turns is None:
+        return ALONE
+    return Turns(request.turns, request.turns_of, run_id, name, request.turns_patience_s)
 
 
 @dataclass
@@ -228,6 +264,7 @@ def _passes(
     engine: Any,
     pace: _Pace,
     target: host_speed.Target | None,
+    seat: Turns | Alone,
 ) -> tuple[list[TraceFile], host_speed.Steadiness]:
     """Latency, capture and timed traces; these at the speed of `target`, or of the latency pass."""
     traces: list[TraceFile] = []
@@ -257,19 +294,22 @@ def _passes(
             request.latency_runs,
             request.device,
             tick,
+            seat,
         ),
     )
     steadiness = host_speed.Steadiness(
         target or host_speed.of_latency(pace.latency_ns), request.steady_budget_s
     )
-    trace_pass.warm_up(workload, request.new_tokens, request.device, request.stacks)
+    with seat.turn(TRACES):
+        trace_pass.warm_up(workload, request.new_tokens, request.device, request.stacks)
     for number in range(request.trace_runs):
-        say(f"recording trace {number + 1} of {request.trace_runs}")
-        held = trace_pass.record(
-            workload, request.new_tokens, request.device, scratch, steadiness, request.stacks
-        )
         file = TRACE if number == 0 else TRACE.replace(".", f"-{number + 1}.", 1)
-        writer.add_gzip(file, scratch)
+        with seat.turn(TRACES):
+            say(f"recording trace {number + 1} of {request.trace_runs}")
+            held = trace_pass.record(
+                workload, request.new_tokens, request.device, scratch, steadiness, request.stacks
+            )
+            writer.add_gzip(file, scratch)
         perturbs = trace_pass.PERTURBS["stacks" if request.stacks else "trace"]
         traces.append(
             TraceFile(
@@ -286,18 +326,35 @@ def _passes(
 
 
 def _floor(
-    request: Request, workload: workloads.Workload, steadiness: host_speed.Steadiness
-) -> host_speed.Held[dict[str, Any]]:
-    """The launch floor, at the speed of the traces: every launch in T_Orchestration counts it."""
+    request: Request,
+    workload: workloads.Workload,
+    steadiness: host_speed.Steadiness,
+    seat: Turns | Alone,
+) -> tuple[dict[str, Any], list[list[int]]]:
+    """The launch floor, at the speed of the traces: every launch in T_Orchestration counts it.
+
+    Returns what null_kernel.json holds, and the host's speeds before and after each part of it.
+    """
 
     def wait() -> None:
         trace_pass.run_request(workload, 1, annotate=False)
 
     def measure() -> Callable[[], dict[str, Any]]:
-        found = kernel_replay.floor(request.device, request.replay_runs)
+        found = kernel_replay.floor(request.device, samples)
         return lambda: found
 
-    return steadiness.hold(wait, measure)
+    parts: list[dict[str, Any]] = []
+    speeds: list[list[int]] = []
+    count = FLOOR_TURNS if seat.is_shared else 1
+    samples = math.ceil(request.replay_runs / count)
+    for _ in range(count):
+        with seat.turn(FLOOR):
+            if seat.is_shared:
+                wait()
+            held = steadiness.hold(wait, measure)
+        parts.append(held.value)
+        speeds.append(held.speeds_ns)
+    return kernel_replay.joined(parts), speeds
 
 
 def _replay(
@@ -337,6 +394,7 @@ def replay_into(
 
 def _manifest(
     request: Request,
+    run_id: str,
     name: str,
     model: models.LoadedModel,
     ids_BT: torch.Tensor,
@@ -344,6 +402,7 @@ def _manifest(
     passes: dict[str, str],
     notes: list[str],
     speed: HostSpeed,
+    taken: TurnsTaken | None,
 ) -> Manifest:
     phases = [{"phase": "prefill", "steps": 1}]
     if request.new_tokens > 1:
@@ -353,7 +412,7 @@ def _manifest(
     if request.all_logits:
         notes = [*notes, "logits: of every position of the prompt"]
     return Manifest(
-        run_id=secrets.token_hex(16),
+        run_id=run_id,
         name=name,
         created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         mode=request.mode,
@@ -373,4 +432,5 @@ def _manifest(
         passes=passes,
         notes=notes,
         host_speed=speed,
+        turns=taken,
     )

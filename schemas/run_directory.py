@@ -96,8 +96,8 @@ class HostSpeed:
     Attributes:
         definition: What the fixed piece of work is, and how its time is taken.
         latency_ns: Times taken among the requests of the latency pass.
-        floor_ns: Times just before and just after the launch floor or the kernel replay; None
-            without that pass.
+        floor_ns: Times just before and just after the launch floor (each part of it, in turns) or
+            the kernel replay; None without that pass.
         target_ns: The speed that traces were held to; None if there was nothing to hold to.
         like: `run_id` of the recording whose speed was the target; None: this recording's own.
     """
@@ -107,6 +107,30 @@ class HostSpeed:
     floor_ns: list[int] | None = None
     target_ns: int | None = None
     like: str | None = None
+
+
+@dataclass(frozen=True)
+class Partner:
+    """Another recording that took turns with this one: its manifest's `run_id` and `name`."""
+
+    run_id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class TurnsTaken:
+    """With whom a recording took turns, trace by trace: trace k of one was made beside trace k of
+    the other.
+
+    Attributes:
+        seat: Place in the order, from 1 on.
+        of: Recordings that were expected.
+        partners: The others that came and began to measure.
+    """
+
+    seat: int
+    of: int
+    partners: list[Partner] = field(default_factory=list[Partner])
 
 
 @dataclass(frozen=True)
@@ -145,6 +169,7 @@ class Manifest:
         files: SHA-256 of each other file, by name.
         passes: What each pass perturbs, by pass name ("latency", "trace", "replay", ...).
         host_speed: How fast the host was; None if not measured. That of a trace is in `traces`.
+        turns: With whom it was recorded in turns; None if alone.
     """
 
     run_id: str
@@ -169,6 +194,7 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
     host_speed: HostSpeed | None = None
+    turns: TurnsTaken | None = None
 
     def trace_speeds_ns(self) -> list[int]:
         """Every host speed taken beside a timed trace, in ns; empty if none was."""
@@ -229,6 +255,8 @@ def manifest_from_dict(value: dict[str, Any], path: Path) -> Manifest:
         fields["environment"] = Environment(**_known(Environment, environment))
         if speed := fields.get("host_speed"):
             fields["host_speed"] = HostSpeed(**_known(HostSpeed, speed))
+        if turns := fields.get("turns"):
+            fields["turns"] = _turns(turns)
         manifest = Manifest(**fields)
     except (AttributeError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{path} is incomplete: {error}; record the run again.") from error
@@ -239,6 +267,18 @@ def manifest_from_dict(value: dict[str, Any], path: Path) -> Manifest:
             raise RunDirectoryError(f"{path} names {name!r}, which is not a file of that folder.")
     _check_speeds(manifest, path)
     return manifest
+
+
+def _turns(value: dict[str, Any]) -> TurnsTaken:
+    """Raises TypeError, or KeyError, for what is none."""
+    fields = _known(TurnsTaken, value)
+    partners = [Partner(**_known(Partner, item)) for item in fields.pop("partners", [])]
+    taken = TurnsTaken(**fields, partners=partners)
+    if any(type(number) is not int for number in (taken.seat, taken.of)) or any(
+        type(text) is not str for partner in partners for text in (partner.run_id, partner.name)
+    ):
+        raise TypeError(f"turns are {value!r:.60}")
+    return taken
 
 
 def _check_speeds(manifest: Manifest, path: Path) -> None:
