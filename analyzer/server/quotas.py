@@ -57,13 +57,13 @@ class Quotas:
         self._bytes_allowed = limits.team_bytes
         self._queued_allowed = limits.team_queued
 
-    def usage(self, team: str) -> Usage:
-        """What a team uses."""
+    def usage(self, team: str, transaction: Any = None) -> Usage:
+        """What a team uses; as somebody's transaction sees it, if one is given."""
         return Usage(
             team,
-            self._count(_BYTES, team),
+            self._count(_BYTES, team, transaction),
             self._bytes_allowed,
-            self._count(_QUEUED, team),
+            self._count(_QUEUED, team, transaction),
             self._queued_allowed,
         )
 
@@ -76,8 +76,8 @@ class Quotas:
         most = self._bytes_allowed
         if most is not None and self._count(_BYTES, team, transaction) + size > most:
             raise TooMuchStored(
-                f"{self.usage(team).line()}; {numbers.size(size)} more do not fit: delete runs "
-                "that nobody needs, or ask for a higher --team-bytes."
+                f"{self.usage(team, transaction).line()}; {numbers.size(size)} more do not fit: "
+                "delete runs that nobody needs, or ask for a higher --team-bytes."
             )
 
     def check_queue(self, team: str) -> None:

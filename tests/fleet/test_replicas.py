@@ -520,6 +520,22 @@ def test_an_upload_begun_at_one_server_can_be_ended_at_the_other(replicas: Repli
     replicas.assert_sound([content])
 
 
+def test_what_a_team_may_keep_counts_over_all_servers_of_a_lake(replicas: Replicas) -> None:
+    token = make_token(replicas.lake)
+    first, second = trace_bytes(seed=1), trace_bytes(seed=2)
+    allowed = ("--team-bytes", str(len(first) + len(second) - 1))
+    one, two = replicas.add(*allowed).start(), replicas.add(*allowed).start()
+    with one.client(token) as here, two.client(token) as there:
+        (run_id,) = here.upload(first)["run_ids"]
+        refused = there.announce(second)
+        assert refused.status_code == 507
+        assert "--team-bytes" in refused.json()["detail"]
+        assert there.get("/api/v1/usage").json()["stored_bytes"] == len(first)
+        assert here.delete(f"/api/v1/runs/{run_id}").status_code == 200
+        assert there.upload(second)["state"] == "done"
+    replicas.assert_sound([second])
+
+
 @pytest.fixture
 def s3_lake(
     make_lake: Callable[..., Path], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
