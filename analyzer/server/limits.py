@@ -25,7 +25,7 @@ class Limits:
         body_bytes: A request's body, uploads apart.
         header_bytes: A request's line and headers.
         slow_seconds: Within it a request's headers must come; a body may stop for so long, in all
-            when it comes slower than 1 KiB/s.
+            when it comes, or an answer is read, slower than 1 KiB/s.
         requests_per_second: Of one token, on average; short bursts may be `burst` times that.
         sql_seconds, sql_memory_bytes, sql_rows, sql_answer_bytes: One SQL statement.
         sql_at_once: SQL statements at the same time.

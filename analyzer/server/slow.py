@@ -1,13 +1,18 @@
-"""Clients that send slowly, by a bad line or on purpose: how long each may hold a connection.
+"""Clients that send or read slowly, by a bad line or on purpose: how long each may hold a
+connection.
 
 A request's headers must be whole within a time. Its body must on average come faster than
 LEAST_BYTES_PER_SECOND; only the time that the server waited for it counts, not the time it took to
-write what came.
+write what came. An answer must be read as fast.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import sys
+import termios
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,13 +28,15 @@ _LATE = (
 
 
 def protocol(seconds: float) -> type[H11Protocol]:
-    """uvicorn's protocol over a connection, which ends it when no whole headers come in time.
+    """uvicorn's protocol over a connection, which ends it when no whole headers come in time, or
+    nobody reads what it answers.
 
     Between requests uvicorn's own `timeout_keep_alive` counts, until the first byte of the next.
     """
 
     class Protocol(H11Protocol):
         _late: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -47,7 +54,34 @@ def protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget()
+            self._stop_watching()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_reading()
+
+        def resume_writing(self) -> None:
+            self._stop_watching()
+            super().resume_writing()
+
+        def _watch_reading(self) -> None:
+            """Look after a time how much of what waits the client has taken."""
+            before = _waiting(self.transport)
+
+            def look() -> None:
+                taken = before - _waiting(self.transport)
+                if taken < LEAST_BYTES_PER_SECOND * seconds:
+                    self.transport.abort()  # `close` would wait for it
+                else:
+                    self._watch_reading()
+
+            self._unread = self.loop.call_later(seconds, look)
+
+        def _stop_watching(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
         def _forget(self) -> None:
             if self._late is not None:
@@ -61,6 +95,16 @@ def protocol(seconds: float) -> type[H11Protocol]:
                 self.transport.close()
 
     return Protocol
+
+
+def _waiting(transport: asyncio.Transport) -> int:
+    """Bytes of an answer that the client's host has not taken: here, and in the system's queue,
+    which may hold megabytes that a slow line is still busy with.
+    """
+    queued = bytes(4)
+    with contextlib.suppress(OSError):  # a system that does not say
+        queued = fcntl.ioctl(transport.get_extra_info("socket"), termios.TIOCOUTQ, queued)
+    return transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
 
 class TooSlow(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterator
@@ -127,6 +128,36 @@ def test_an_upload_by_the_byte_is_cut_and_keeps_what_came(
     )
     assert slow.until_it_is_cut(client).startswith(b"HTTP/1.1 408 ")
     assert int(client.head(url).headers["Upload-Offset"]) >= 100
+
+
+def test_an_answer_that_nobody_reads_is_cut_and_one_that_is_read_in_pauses_is_not(
+    server: TeamServer, client: TeamClient
+) -> None:
+    assert client.upload(trace_bytes(seed=3))["state"] == "done"
+    size = 30_000_000
+    body = f'{{"sql": "SELECT repeat(chr(120), {size}) AS x"}}'
+    asked = (
+        "POST /api/v1/sql HTTP/1.1\nHost: HERE\nContent-Type: application/json\n"
+        f"Connection: close\nContent-Length: {len(body)}\n\n"
+    )
+    asleep, leisurely = Dribble(server), Dribble(server)
+    for one in (asleep, leisurely):
+        one.socket.settimeout(PATIENCE_S)
+        one.begin(asked, body.encode())
+        assert one.socket.recv(12) == b"HTTP/1.1 200"
+    came = 0
+    for _ in range(8):
+        time.sleep(0.5 * SLOW_S)
+        came += len(leisurely.socket.recv(size // 40))
+    while piece := leisurely.socket.recv(1 << 20):
+        came += len(piece)
+    assert came > size
+
+    came = 0
+    with contextlib.suppress(ConnectionResetError):
+        while piece := asleep.socket.recv(1 << 20):
+            came += len(piece)
+    assert came < size
 
 
 def test_an_upload_that_pauses_and_a_question_that_takes_long_are_not_cut(
