@@ -229,7 +229,7 @@ class Turns:
         """Take the first free seat; in a folder where everybody has ended, begin anew."""
         found = [path for path in self._folder.glob("seat-*.json") if path.stem[5:].isdigit()]
         taken = {int(path.stem[5:]): path for path in found}
-        living = [seat for n in taken if self._has_lock(n) and (seat := self._seat(n))]
+        living = [seat for n in sorted(taken) if self._has_lock(n) and (seat := self._seat(n))]
         if not living:
             for path in [*taken.values(), self._folder / _CLOSED]:
                 path.unlink(missing_ok=True)
