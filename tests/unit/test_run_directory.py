@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import RunDirectoryError
-from schemas.run_directory import MANIFEST, HostSpeed, read_manifest
+from schemas.run_directory import MANIFEST, HostSpeed, Partner, TurnsTaken, read_manifest
 
 
 @pytest.fixture
@@ -71,3 +71,38 @@ def test_a_host_speed_that_is_none_is_refused(
 
     with pytest.raises(RunDirectoryError):
         read(tmp_path, value)
+
+
+def test_with_whom_turns_were_taken_is_read_back(tmp_path: Path, value: dict[str, Any]) -> None:
+    assert read(tmp_path, value).turns is None
+    partner = {"run_id": "4567", "name": "b"}
+    value["turns"] = {"seat": 1, "of": 2, "partners": [partner | {"later": 1}], "later": 1}
+
+    manifest = read(tmp_path, value)
+
+    assert manifest.turns == TurnsTaken(1, 2, [Partner("4567", "b")])
+    assert json.loads(manifest.to_json())["turns"] == {"seat": 1, "of": 2, "partners": [partner]}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "b",
+        ["b"],
+        {"seat": 1},
+        {"seat": "1", "of": 2},
+        {"seat": 1, "of": 2, "partners": "b"},
+        {"seat": 1, "of": 2, "partners": None},
+        {"seat": 1, "of": 2, "partners": ["b"]},
+        {"seat": 1, "of": 2, "partners": [{"run_id": "4567"}]},
+        {"seat": 1, "of": 2, "partners": [{"run_id": 4567, "name": "b"}]},
+    ],
+)
+def test_turns_that_are_none_are_refused(
+    tmp_path: Path, value: dict[str, Any], bad: object
+) -> None:
+    value["turns"] = bad
+
+    with pytest.raises(RunDirectoryError) as refused:
+        read(tmp_path, value)
+    assert "\n" not in str(refused.value)
