@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from analyzer import classify, host_speed, numbers, queries
+from analyzer import classify, host_speed, numbers, paired, queries
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.fusion import Fusions, Kernels, fusions
@@ -35,7 +35,7 @@ def compare(connection: Connection, run_ids: Sequence[str]) -> dict[str, Any]:
     """Compare runs with the first of them.
 
     Keys: verdict (of the first pair), runs (name, id, per-step figures, host_speed), pairs (one for
-    each further run: verdict, warnings, times, sequences, waterfall, kernels, ops).
+    each further run: verdict, turns, warnings, times, sequences, waterfall, kernels, ops).
 
     Raises:
         AnalyzerError: Fewer than two runs, or the same one twice.
@@ -120,13 +120,15 @@ def _pair(
     phases = _compared_phases(a, b)
     waterfall = _waterfall(side_a, side_b)
     times = {phase: _time_change(phase, a, b) for phase in phases}
+    turns = paired.ratios(a, b)
     return {
         "base": side_a["name"],
         "other": side_b["name"],
         "verdict": _verdict(side_a, side_b, times, waterfall),
+        "turns": turns,
         "warnings": [
             *_unlike(a["run"], b["run"]),
-            *host_speed.differences(a["run"], b["run"]),
+            *host_speed.differences(a["run"], b["run"], in_turns=turns is not None),
             *_phase_warnings(a, b),
         ],
         "times": times,

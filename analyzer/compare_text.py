@@ -30,6 +30,8 @@ def print_comparison(value: dict[str, Any], out: Console) -> None:
     """Print everything of `compare.compare`, the verdicts first."""
     for pair in value["pairs"]:
         out.print(Text(printable(pair["verdict"]), style="bold"))
+        if pair["turns"]:
+            out.print(Text(printable(f"  {pair['turns']['sentence']}")))
         for warning in pair["warnings"]:
             line = Text("  ")
             line.append("warning: ", style="yellow")

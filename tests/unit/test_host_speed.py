@@ -108,6 +108,92 @@ def test_speeds_within_three_percent_are_the_same(make, compared) -> None:
     assert speed_lines(compared(make("n1", 5.0), make("n2", 5.14))) == []
 
 
+def with_partner(own: str, other: str) -> Change:
+    """Makes a run one that took turns with `other`; its steps are as they were recorded."""
+
+    def change(value: dict[str, Any]) -> None:
+        value["run_id"] = own
+        value["turns"] = {"seat": 1, "of": 2, "partners": [{"run_id": other, "name": other}]}
+
+    return change
+
+
+def slowed(target: Path, factors: list[float]) -> None:
+    """Make every time of trace k longer by factor k."""
+    manifest = json.loads((target / MANIFEST).read_bytes())
+    for trace, factor in zip(manifest["traces"], factors, strict=True):
+        path = target / trace["file"]
+        value = json.loads(gzip.decompress(path.read_bytes()))
+        for event in value["traceEvents"]:
+            for key in ("ts", "dur"):
+                if isinstance(event.get(key), (int, float)):
+                    event[key] *= factor
+        path.write_bytes(gzip.compress(json.dumps(value).encode(), 1))
+        manifest["files"].pop(trace["file"], None)
+    (target / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compared) -> None:
+    """One pair is torn apart by the host: the medians differ by 1.65, the pairs' ratios bear it."""
+    a = make("t1", change=with_partner("aa", "bb"))
+    b = make("t2", change=with_partner("bb", "aa"))
+    slowed(a, [1.0, 2.0, 3.0])
+    slowed(b, [1.1, 6.6, 3.3])
+
+    value = compared(a, b)
+
+    turns = value["pairs"][0]["turns"]
+    plain = compared(make("t3"), make("t4", 5.1))["pairs"][0]
+    assert plain["turns"] is None
+    for phase in ("prefill", "decode"):
+        assert turns["phases"][phase]["pairs"] == 3
+        assert turns["phases"][phase]["elapsed"] == pytest.approx(1.1, rel=0.1)
+        assert turns["phases"][phase]["orchestration"] == pytest.approx(1.1, rel=0.1)
+    text = printed(compare_text.print_comparison, value)
+    assert turns["sentence"] in text
+    assert turns["sentence"].startswith("recorded in turns. Median ratio of 3 pairs of traces")
+
+
+def test_a_run_of_fewer_traces_is_paired_as_far_as_it_goes(make, compared) -> None:
+    a = make("u1", change=with_partner("aa", "bb"))
+    b = make("u2", change=with_partner("bb", "aa"))
+    manifest = json.loads((b / MANIFEST).read_bytes())
+    del manifest["traces"][1:]
+    (b / MANIFEST).write_text(json.dumps(manifest))
+
+    turns = compared(a, b)["pairs"][0]["turns"]
+
+    assert {phase: entry["pairs"] for phase, entry in turns["phases"].items()} == {
+        "prefill": 1,
+        "decode": 1,
+    }
+    assert turns["phases"]["decode"]["orchestration"] == 1
+    assert "of 1 pair of traces" in turns["sentence"]
+
+
+def test_turns_with_a_third_run_make_no_pair(make, compared) -> None:
+    a = make("v1", change=with_partner("aa", "bb"))
+    b = make("v2", 7.0, change=with_partner("bb", "cc"))
+
+    value = compared(a, b)
+
+    assert value["pairs"][0]["turns"] is None
+    assert len(speed_lines(value)) == 1
+
+
+@pytest.mark.parametrize(("second", "lines"), [(5.4, 0), (5.6, 1)])
+def test_in_turns_only_medians_that_really_differ_are_warned_of(
+    make, compared, second: float, lines: int
+) -> None:
+    a = make(f"x1-{lines}", 5.0, change=with_partner("aa", "bb"))
+    b = make(f"x2-{lines}", second, change=with_partner("bb", "aa"))
+
+    found = speed_lines(compared(a, b))
+
+    assert len(found) == lines
+    assert all("The ratios of pairs of traces, above, bear that best" in line for line in found)
+
+
 def test_runs_of_one_name_are_told_apart(make, compared) -> None:
     def same_name(value: dict[str, Any]) -> None:
         value["name"] = "gpt2"
