@@ -39,8 +39,9 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
     Args:
         a, b: As of `report.figures`; b is compared with a.
 
-    Keys: phases (by phase: pairs, the number of them; orchestration and elapsed, medians of the
-    pairs' ratios of the traces' median steps, None where a run does not know it), sentence.
+    Keys: phases (by phase: pairs, the number of them; orchestration and elapsed, the medians of
+    orchestration_ratios and elapsed_ratios, which hold for each pair of traces the ratio of their
+    median steps; None where a run does not know it), sentence.
     """
     if not in_turns(a["run"], b["run"]):
         return None
@@ -49,10 +50,11 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
         sides = [_by_trace(value["steps"], phase) for value in (a, b)]
         pairs = list(zip(*sides, strict=False))
         if pairs:
-            phases[phase] = {"pairs": len(pairs)} | {
-                key.removesuffix("_ns"): _ratio([(one[key], two[key]) for one, two in pairs])
-                for key, _ in _TIMES
-            }
+            entry: dict[str, Any] = {"pairs": len(pairs)}
+            for key, _ in _TIMES:
+                found, name = _ratios(pairs, key), key.removesuffix("_ns")
+                entry |= {name: median(found) if found else None, f"{name}_ratios": found}
+            phases[phase] = entry
     return {"phases": phases, "sentence": _sentence(phases)}
 
 
@@ -71,9 +73,12 @@ def _by_trace(steps: list[dict[str, Any]], phase: str) -> list[dict[str, float |
     ]
 
 
-def _ratio(pairs: list[tuple[float | None, float | None]]) -> float | None:
-    known = [two / one for one, two in pairs if one and two is not None]  # a ratio to 0 is none
-    return median(known) if len(known) == len(pairs) else None
+def _ratios(
+    pairs: list[tuple[dict[str, float | None], dict[str, float | None]]], key: str
+) -> list[float] | None:
+    times = [(one[key], two[key]) for one, two in pairs]
+    known = [two / one for one, two in times if one and two is not None]  # a ratio to 0 is none
+    return known if len(known) == len(pairs) else None
 
 
 def _sentence(phases: dict[str, dict[str, Any]]) -> str:

@@ -6,14 +6,16 @@ under --out. The peer is `torch.profiler` around the same steps, nothing else.
 Part `repeat`: one workload again and again, each time in a fresh process, every recording but the
 first `--like` the first. Do two recordings of the same thing agree? T_Orchestration and kernel
 sequences need the analyzer; where it is not installed, bring --out to a machine that has it and run
-the same command with --analyse there.
+the same command with --analyse there. With `--turns` there are two, recorded at the same time in
+turns, trace by trace.
 
-Results go to `benchmarks/results/collector-<device>-<date>.json` and
-`collector-repeat-<device>-<date>.json`, and as a table to stdout.
+Results go to `benchmarks/results/collector-<device>-<date>.json`, or `collector-repeat-...` and
+`collector-turns-...`, and as a table to stdout.
 
 Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 540]
        python benchmarks/collector.py --part repeat --out runs [--seconds 150] [--times 4]
-       python benchmarks/collector.py --part repeat --out runs --analyse
+       python benchmarks/collector.py --part repeat --turns --out runs [--seconds 100] [--traces 15]
+       python benchmarks/collector.py --part repeat [--turns] --out runs --analyse
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ import argparse
 import gzip
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -55,7 +60,6 @@ REPEAT += ["--trace-runs", "5", "--no-replay", "--replay-runs", "100"]
 # A recording of REPEAT without any waiting, and the most that one may wait for a steady host.
 REPEAT_COST_S = 24.0
 REPEAT_BUDGET_S = 15.0
-RECORDED = "repeat.json"
 PEER = """
 import sys, time, resource, os, tempfile, torch
 from collector import models, trace_pass, workloads
@@ -89,24 +93,27 @@ def record(
     command = [sys.executable, "-m", "collector.cli", "record", *options]
     command += ["--device", device, "--out", str(target), "--name", name]
     began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _MEASURED, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that the recording ends with the process that measures it
+    )
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _MEASURED, *command],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-        )
-    except subprocess.TimeoutExpired:
+        stdout, stderr = process.communicate(timeout=limit_s)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         sys.stderr.write(f"{name}: not done after {limit_s:.0f} s\n")
         return []
     seconds = time.perf_counter() - began
-    if done.returncode:
-        sys.stderr.write(f"{name}: {done.stderr[-800:]}\n")
+    if process.returncode:
+        sys.stderr.write(f"{name}: {stderr[-800:]}\n")
         return []
-    peak = next(
-        int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("peak")
-    )
+    peak = next(int(line.split()[1]) for line in stdout.splitlines() if line.startswith("peak"))
     parameters = {"system": "hostbound", "workload": name}
     rows = [
         result("record_seconds", "s", parameters, [seconds]),
@@ -220,8 +227,45 @@ def repeat(
     return rows
 
 
+def in_turns(
+    out: Path, device: str, traces: int, deadline: float, options: list[str] = REPEAT
+) -> list[Result]:
+    """Record the same workload twice at the same time, in turns."""
+    names = ["turns-1", "turns-2"]
+    more = ["--turns", str(out / "turns"), "--trace-runs", str(traces)]
+    limit_s = max(deadline - time.monotonic(), 1.0)
+    with ThreadPoolExecutor(len(names)) as pool:
+        started = [
+            pool.submit(record, name, [*options, *more], out, device, limit_s) for name in names
+        ]
+        found = [future.result() for future in started]
+    rows = [row for each in found for row in each]
+    return rows + pair_rows(*(out / name for name in names)) if all(found) else rows
+
+
+def pair_rows(one: Path, other: Path) -> list[Result]:
+    """What pairs of traces say without the analyzer: their ratios of steps and of host speeds."""
+    sides: list[list[dict[str, Any]]] = []
+    for run in (one, other):
+        manifest = json.loads((run / "manifest.json").read_text())
+        sides.append([t for t in manifest["traces"] if t["role"] == "trace"])
+    pairs = list(zip(*sides, strict=False))
+    of = {"system": "hostbound", "recordings": f"{one.name}, {other.name}"}
+    speeds = [median(b["host_speed_ns"]) / median(a["host_speed_ns"]) for a, b in pairs]
+    rows = [result("host_speed_paired_ratio", "ratio", of, speeds)]
+    for key, metric in (
+        ("step_wall_ns", "step_profiled_paired_ratio"),
+        ("unprofiled_step_wall_ns", "step_unprofiled_paired_ratio"),
+    ):
+        for phase, steps in (("prefill", slice(1)), ("decode", slice(1, None))):
+            samples = [median(b[key][steps]) / median(a[key][steps]) for a, b in pairs]
+            rows.append(result(metric, "ratio", {**of, "phase": phase}, samples))
+    return rows
+
+
 def repeat_rows(runs: list[Path]) -> list[Result]:
-    """Do recordings agree? T_Orchestration of each step, ratios of medians, kernel sequences."""
+    """Do recordings agree? T_Orchestration of each step, ratios of medians, kernel sequences; of
+    recordings in turns the ratios of their pairs of traces."""
     sys.path.append(str(ROOT))
     # Only here: the GPU side needs no analyzer.
     from analyzer import compare, queries
@@ -259,6 +303,9 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
         for (a, b), ratio in zip(pairs, ratios, strict=True):
             pair = {**of, "recordings": f"{runs[a].name}, {runs[b].name}"}
             rows.append(result("orchestration_ratio", "ratio", pair, [ratio]))
+            if turns := pairs[a, b]["turns"]:
+                paired = turns["phases"][phase]["orchestration_ratios"] or []
+                rows.append(result("orchestration_paired_ratio", "ratio", pair, paired))
         spread = max(medians) / min(medians) - 1
         rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
         # 1 if every step of a pair launched the same kernels in the same order, else 0.
@@ -272,25 +319,29 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
 
 def repeat_part(args: argparse.Namespace) -> list[Result]:
     """Record, unless that is done; analyse where the analyzer is."""
-    path = args.out / RECORDED
+    kind = "turns" if args.turns else "repeat"
+    path = args.out / f"{kind}.json"
     if not args.analyse:
         args.out.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + args.seconds
-        rows = repeat(args.out, args.device, args.times, deadline)
-        if deadline - time.monotonic() > REPEAT_COST_S:
-            rows += peer(args.device)
+        if args.turns:
+            rows = in_turns(args.out, args.device, args.traces, deadline)
+        else:
+            rows = repeat(args.out, args.device, args.times, deadline)
+            if deadline - time.monotonic() > REPEAT_COST_S:
+                rows += peer(args.device)
         host = environment("torch", "transformers", "triton", "orjson")
         path.write_text(json.dumps({"environment": host, "results": [asdict(r) for r in rows]}))
     recorded = json.loads(path.read_text())
     rows = [Result(**row) for row in recorded["results"]]
-    runs = sorted(p.parent for p in args.out.glob("repeat-*/manifest.json"))
+    runs = sorted(p.parent for p in args.out.glob(f"{kind}-*/manifest.json"))
     if len(runs) < 2:
         sys.stderr.write(f"{len(runs)} recordings: nothing to compare\n")
     elif importlib.util.find_spec("duckdb") is None:
         sys.stderr.write(f"no analyzer here: take {args.out} to one and add --analyse\n")
     else:
         rows += repeat_rows(runs)
-    write("collector-repeat", args.label, recorded["environment"], rows)
+    write(f"collector-{kind}", args.label, recorded["environment"], rows)
     return rows
 
 
@@ -320,12 +371,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", nargs="*", default=None, help="of the part workloads")
     parser.add_argument("--times", type=int, default=4, help="recordings of the part repeat")
+    parser.add_argument(
+        "--turns", action="store_true", help="repeat: two at the same time, in turns"
+    )
+    parser.add_argument("--traces", type=int, default=15, help="of each recording with --turns")
     parser.add_argument("--analyse", action="store_true", help="repeat: what is recorded already")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=None, help="time for the part")
     parser.add_argument("--label", default="h200", help="device, in the result file's name")
     args = parser.parse_args()
-    args.seconds = args.seconds or (150.0 if args.part == "repeat" else 540.0)
+    default_s = {"workloads": 540.0, "repeat": 100.0 if args.turns else 150.0}
+    args.seconds = args.seconds or default_s[args.part]
     print_table(repeat_part(args) if args.part == "repeat" else workloads_part(args))
     return 0
 

@@ -1,5 +1,5 @@
-"""The benchmark's part `repeat`: records in fresh processes, each like the first, and says whether
-they agree."""
+"""The benchmark's part `repeat`: records in fresh processes, each like the first or two in turns,
+and says whether they agree."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -86,31 +87,34 @@ def test_sizes_are_told_packed_and_plain_and_for_each_kernel(
     ]
 
 
+@pytest.mark.parametrize("kind", ["repeat", "turns"])
 def test_recorded_on_one_machine_and_analysed_on_another(
     benchmark: ModuleType,
     samples_dir: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    kind: str,
 ) -> None:
     """The GPU host has no analyzer; its environment stays with the results."""
 
     def recorded(out: Path, device: str, times: int, deadline: float) -> list[Any]:
-        assert (device, times) == ("cuda:0", 4)
-        assert 0 < deadline - time.monotonic() <= 150
+        assert (device, times) == ("cuda:0", {"repeat": 4, "turns": 15}[kind])
+        assert 0 < deadline - time.monotonic() <= {"repeat": 150, "turns": 100}[kind]
         for number in (1, 2):
-            named(samples_dir / "gpt2-bs1-s512", out / f"repeat-{number}")
+            named(samples_dir / "gpt2-bs1-s512", out / f"{kind}-{number}")
         return [benchmark.result("record_seconds", "s", {"workload": "repeat-1"}, [24.0])]
 
     def run(*arguments: str) -> dict[str, Any]:
         script = str(BENCHMARKS / "collector.py")
-        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *arguments])
+        in_turns = ["--turns"] * (kind == "turns")
+        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *in_turns, *arguments])
         assert benchmark.main() == 0
-        (path,) = (tmp_path / "results").iterdir()
+        (path,) = (tmp_path / "results").glob(f"collector-{kind}-h200-*.json")
         return json.loads(path.read_bytes())
 
     monkeypatch.setattr(sys.modules["result_file"], "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(benchmark, "repeat", recorded)
+    monkeypatch.setattr(benchmark, {"repeat": "repeat", "turns": "in_turns"}[kind], recorded)
     monkeypatch.setattr(benchmark, "peer", lambda device: [])
     out = ["--out", str(tmp_path / "runs")]
     with monkeypatch.context() as gpu_host:
@@ -126,17 +130,83 @@ def test_recorded_on_one_machine_and_analysed_on_another(
     assert {"record_seconds", "orchestration", "kernel_sequences_identical"} <= metrics
 
 
+def test_recordings_in_turns_have_the_ratio_of_every_pair_of_traces(
+    benchmark: ModuleType, samples_dir: Path, tmp_path: Path
+) -> None:
+    runs = [named(samples_dir / f"gpt2-bs{n}-s512", tmp_path / f"turns-{n}") for n in (1, 8)]
+    for own, other in ((0, 1), (1, 0)):
+        path = runs[own] / MANIFEST
+        partner = {"run_id": f"id {other}", "name": runs[other].name}
+        taken = {"turns": {"seat": own + 1, "of": 2, "partners": [partner]}}
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"run_id": f"id {own}"} | taken))
+
+    found = benchmark.repeat_rows(runs)
+
+    (pairs,) = rows(found, "orchestration_paired_ratio", phase="decode")
+    (first,) = rows(found, "orchestration", workload="turns-1", phase="decode")
+    (second,) = rows(found, "orchestration", workload="turns-8", phase="decode")
+    assert pairs.parameters["recordings"] == "turns-1, turns-8"
+    assert pairs.samples == [
+        pytest.approx(median(second.samples[k : k + 4]) / median(first.samples[k : k + 4]))
+        for k in (0, 4, 8)
+    ]
+
+
 @pytest.mark.slow
-def test_without_time_two_are_recorded_the_second_like_the_first(
+def test_two_in_turns_are_recorded_at_the_same_time_and_told_apart_pair_by_pair(
+    benchmark: ModuleType, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    out.mkdir()
+
+    found = benchmark.in_turns(out, "cpu", 3, time.monotonic() + 100, tiny(tmp_path))
+
+    first, second = (read_manifest(out / f"turns-{n}") for n in (1, 2))
+    assert first.turns is not None
+    assert [partner.run_id for partner in first.turns.partners] == [second.run_id]
+    for phase in ("prefill", "decode"):
+        for metric, key in (
+            ("step_profiled_paired_ratio", "step_wall_ns"),
+            ("step_unprofiled_paired_ratio", "unprofiled_step_wall_ns"),
+        ):
+            (row,) = rows(found, metric, phase=phase)
+            step = 0 if phase == "prefill" else 1
+            assert row.samples == [
+                getattr(b, key)[step] / getattr(a, key)[step]
+                for a, b in zip(first.traces, second.traces, strict=True)
+            ]
+    assert len(rows(found, "record_seconds")) == 2
+    assert rows(found, "host_speed_paired_ratio")[0].n == 3
+
+
+def test_two_in_turns_that_take_too_long_are_ended(
     benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    out = tmp_path / "runs"
+    out.mkdir()
+
+    assert benchmark.in_turns(out, "cpu", 3, time.monotonic(), ["--model", "gpt2"]) == []
+
+    assert "turns-1: not done after 1 s" in capsys.readouterr().err
+    assert list(out.glob("turns-*")) == []
+
+
+def tiny(folder: Path) -> list[str]:
+    """Options that record a tiny model in a moment."""
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
         n_layer=1, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
     )
-    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "tiny")
-    options = ["--model", str(tmp_path / "tiny"), "--dtype", "fp32", "--prompt-len", "8"]
-    options += ["--new-tokens", "2", "--warmup", "1", "--latency-runs", "2", "--trace-runs", "2"]
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "tiny")
+    options = ["--model", str(folder / "tiny"), "--dtype", "fp32", "--prompt-len", "8"]
+    return [*options, "--new-tokens", "2", "--warmup", "1", "--latency-runs", "2"]
+
+
+@pytest.mark.slow
+def test_without_time_two_are_recorded_the_second_like_the_first(
+    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*tiny(tmp_path), "--trace-runs", "2"]
 
     found = benchmark.repeat(tmp_path / "runs", "cpu", 3, time.monotonic(), options)
 
