@@ -3,8 +3,12 @@ run."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import statistics
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ import pytest
 from schemas.run_directory import read_manifest
 
 pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_each_launch_api_has_a_floor_of_microseconds() -> None:
@@ -150,6 +156,58 @@ def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_h
     assert len(sequences[0]) > 300
     assert sequences[1] == sequences[0]
     assert sequences[2] == sequences[0]
+
+
+def test_an_eager_run_and_one_of_graphs_are_recorded_in_turns(tmp_path: Path) -> None:
+    """Two processes on one GPU: traces alternate and do not overlap, the floor is in parts."""
+    common = [sys.executable, "-m", "collector.cli", "record", "--model", "gpt2"]
+    common += ["--prompt-len", "32", "--new-tokens", "3", "--warmup", "2"]
+    common += ["--latency-runs", "6", "--trace-runs", "3", "--no-replay", "--replay-runs", "12"]
+    common += ["--turns", str(tmp_path / "turns")]
+    started = [
+        subprocess.Popen(
+            [*common, "--mode", mode, "--out", str(tmp_path / mode), "--name", mode],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for mode in ("eager", "graph")
+    ]
+    for process in started:
+        _, said = process.communicate(timeout=200)
+        assert process.returncode == 0, said
+
+    runs = [read_manifest(tmp_path / mode) for mode in ("eager", "graph")]
+    runs.sort(key=lambda run: run.turns.seat if run.turns else 0)
+    spans: list[tuple[int, int, str]] = []
+    for run, other in zip(runs, reversed(runs), strict=True):
+        assert run.turns is not None
+        assert [partner.run_id for partner in run.turns.partners] == [other.run_id]
+        assert run.host_speed is not None
+        assert len(run.host_speed.floor_ns or []) == 2 * 5
+        floors = json.loads((tmp_path / run.name / "null_kernel.json").read_bytes())["floors"]
+        of_starts = [f for f in floors if f["definition"] == "api_start_to_kernel_start"]
+        assert [len(entry["samples_ns"]) for entry in of_starts] == [15] * 4
+        timed = [trace.file for trace in run.traces if trace.role == "trace"]
+        spans += [(*span(tmp_path / run.name / file), run.name) for file in timed]
+    spans.sort()
+    assert [name for _, _, name in spans] == [run.name for run in runs] * 3
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+    eager = [tmp_path / "eager" / f"trace{n}.json.gz" for n in ("", "-2", "-3")]
+    sequences = [kernels(path) for path in eager]
+    assert len(sequences[0]) > 300
+    assert sequences[1] == sequences[0]
+    assert sequences[2] == sequences[0]
+
+
+def span(trace: Path) -> tuple[int, int]:
+    """From the first step's start to the last one's end, in ns of the host's clock."""
+    value = json.loads(gzip.decompress(trace.read_bytes()))
+    base = int(value["baseTimeNanoseconds"])
+    marks = [e for e in value["traceEvents"] if e.get("cat") == "user_annotation"]
+    steps = [e for e in marks if e["name"].startswith("hostbound.")]
+    end = max(float(e["ts"]) + float(e["dur"]) for e in steps)
+    return base + round(min(float(e["ts"]) for e in steps) * 1000), base + round(end * 1000)
 
 
 def kernels(trace: Path) -> list[tuple[Any, ...]]:
