@@ -55,7 +55,7 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
                 found, name = _ratios(pairs, key), key.removesuffix("_ns")
                 entry |= {name: median(found) if found else None, f"{name}_ratios": found}
             phases[phase] = entry
-    return {"phases": phases, "sentence": _sentence(phases)}
+    return {"phases": phases, "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases)}
 
 
 def _by_trace(steps: list[dict[str, Any]], phase: str) -> list[dict[str, float | None]]:
@@ -81,7 +81,7 @@ def _ratios(
     return known if len(known) == len(pairs) else None
 
 
-def _sentence(phases: dict[str, dict[str, Any]]) -> str:
+def _sentence(base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
     parts: list[str] = []
     for phase, entry in phases.items():
         shown = [(entry[key.removesuffix("_ns")], name) for key, name in _TIMES]
@@ -90,9 +90,11 @@ def _sentence(phases: dict[str, dict[str, Any]]) -> str:
             parts.append(f"{phase} {name} {ratio:.3f}")
     most = max((entry["pairs"] for entry in phases.values()), default=0)
     if not parts:
-        return "recorded in turns, but no phase has times in both runs"
+        return "Recorded in turns, but no phase has times in both runs."
+    if base == other:  # two recordings of the same thing, as a rule
+        base, other = "the first run", "the second run"
     plural = "" if most == 1 else "s"
     return (
-        f"recorded in turns. Median ratio of {most} pair{plural} of traces, which the host's "
-        f"speed moves least: {', '.join(parts)}"
+        f"Recorded in turns: ratio of {other} to {base}, the median of {most} pair{plural} of "
+        f"traces, which the host's speed moves least: {', '.join(parts)}."
     )

@@ -151,7 +151,12 @@ def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compar
         assert turns["phases"][phase]["orchestration"] == pytest.approx(1.1, rel=0.1)
     text = printed(compare_text.print_comparison, value)
     assert turns["sentence"] in text
-    assert turns["sentence"].startswith("recorded in turns. Median ratio of 3 pairs of traces")
+    prefill, decode = (turns["phases"][phase]["orchestration"] for phase in ("prefill", "decode"))
+    assert turns["sentence"] == (
+        "Recorded in turns: ratio of t2 to t1, the median of 3 pairs of traces, which the host's "
+        f"speed moves least: prefill T_Orchestration {prefill:.3f}, decode T_Orchestration "
+        f"{decode:.3f}."
+    )
 
 
 def test_a_run_of_fewer_traces_is_paired_as_far_as_it_goes(make, compared) -> None:
