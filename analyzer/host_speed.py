@@ -61,7 +61,7 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
     for trace in manifest.traces:
         pairs = list(zip(trace.step_wall_ns, trace.unprofiled_step_wall_ns or (), strict=False))
         if trace.role == "trace":
-            for phase, pair in zip(_phases(manifest, len(pairs)), pairs, strict=False):
+            for phase, pair in zip(phases_of(manifest, len(pairs)), pairs, strict=False):
                 found.setdefault(phase, []).append(pair)
     return {
         phase: {
@@ -72,7 +72,7 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
     }
 
 
-def _phases(manifest: Manifest, steps: int) -> list[str]:
+def phases_of(manifest: Manifest, steps: int) -> list[str]:
     """The phase of each step of a trace; none if the plan in the manifest has other steps."""
     result: list[str] = []
     for part in cast("list[Any]", manifest.phases):

@@ -8,14 +8,19 @@ recordings give. Integer nanoseconds; ratios are of the second run to the first.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from schemas.run_directory import TurnsTaken, manifest_from_dict
+from analyzer import host_speed
+from schemas.run_directory import Manifest, Partner, manifest_from_dict
 
-# Of a ratio, in order: what is shown is the first that both runs know.
-_TIMES = (("orchestration_ns", "T_Orchestration"), ("elapsed_ns", "profiled step"))
+_TIMES = {
+    "orchestration": "T_Orchestration",
+    "elapsed": "profiled step",
+    "unprofiled": "un-profiled step beside it",
+}
 
 
 def in_turns(a: dict[str, Any], b: dict[str, Any]) -> bool:
@@ -26,11 +31,15 @@ def in_turns(a: dict[str, Any], b: dict[str, Any]) -> bool:
     )
 
 
-def _turns(run: dict[str, Any]) -> list[Any]:
+def _turns(run: dict[str, Any]) -> list[Partner]:
+    manifest = _manifest(run)
+    return [] if manifest is None or manifest.turns is None else manifest.turns.partners
+
+
+def _manifest(run: dict[str, Any]) -> Manifest | None:
     if not run.get("manifest"):
-        return []
-    manifest = manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
-    return manifest.turns.partners if isinstance(manifest.turns, TurnsTaken) else []
+        return None
+    return manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
 
 
 def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
@@ -39,38 +48,55 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
     Args:
         a, b: As of `report.figures`; b is compared with a.
 
-    Keys: phases (by phase: pairs, the number of them; orchestration and elapsed, the medians of
-    orchestration_ratios and elapsed_ratios, which hold for each pair of traces the ratio of their
-    median steps; None where a run does not know it), sentence.
+    Keys: phases (by phase: pairs, the number of them; orchestration, elapsed and unprofiled, the
+    medians of orchestration_ratios, elapsed_ratios and unprofiled_ratios, which hold for each pair
+    of traces the ratio of their median steps; None where a run does not know it), sentence.
     """
     if not in_turns(a["run"], b["run"]):
         return None
     phases: dict[str, dict[str, Any]] = {}
     for phase in a["phases"]:
-        sides = [_by_trace(value["steps"], phase) for value in (a, b)]
-        pairs = list(zip(*sides, strict=False))
+        pairs = list(zip(*(_by_trace(value, phase) for value in (a, b)), strict=False))
         if pairs:
-            entry: dict[str, Any] = {"pairs": len(pairs)}
-            for key, _ in _TIMES:
-                found, name = _ratios(pairs, key), key.removesuffix("_ns")
-                entry |= {name: median(found) if found else None, f"{name}_ratios": found}
-            phases[phase] = entry
+            phases[phase] = {"pairs": len(pairs)}
+            for key in _TIMES:
+                found = _ratios(pairs, key)
+                phases[phase][key] = median(found) if found else None
+                phases[phase][f"{key}_ratios"] = found
     return {"phases": phases, "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases)}
 
 
-def _by_trace(steps: list[dict[str, Any]], phase: str) -> list[dict[str, float | None]]:
-    """The median step of a phase in each trace, in the order of recording."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    for step in steps:
+def _by_trace(value: dict[str, Any], phase: str) -> list[dict[str, float | None]]:
+    """The median step of a phase in each trace, in the order of recording, by keys of _TIMES."""
+    traces: dict[int, list[dict[str, Any]]] = {}
+    for step in value["steps"]:
         if step["phase"] == phase:
-            found.setdefault(step["trace_id"], []).append(step)
+            traces.setdefault(step["trace_id"], []).append(step)
+    beside = _beside(value["run"], phase)
     return [
         {
-            key: None if any(s[key] is None for s in own) else median(s[key] for s in own)
-            for key, _ in _TIMES
+            "orchestration": _median([step["orchestration_ns"] for step in steps]),
+            "elapsed": _median([step["elapsed_ns"] for step in steps]),
+            "unprofiled": beside[number] if len(beside) == len(traces) else None,
         }
-        for _, own in sorted(found.items())
+        for number, (_, steps) in enumerate(sorted(traces.items()))
     ]
+
+
+def _beside(run: dict[str, Any], phase: str) -> list[float | None]:
+    """The median un-profiled step of a phase just before each trace."""
+    manifest, found = _manifest(run), list[float | None]()
+    for trace in manifest.traces if manifest else ():
+        if trace.role == "trace":
+            walls = trace.unprofiled_step_wall_ns or []
+            phases = host_speed.phases_of(manifest, len(walls)) if manifest else []
+            found.append(_median([w for w, p in zip(walls, phases, strict=False) if p == phase]))
+    return found
+
+
+def _median(times: Sequence[float | None]) -> float | None:
+    known = [time for time in times if time is not None]
+    return median(known) if known and len(known) == len(times) else None
 
 
 def _ratios(
@@ -84,17 +110,17 @@ def _ratios(
 def _sentence(base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
     parts: list[str] = []
     for phase, entry in phases.items():
-        shown = [(entry[key.removesuffix("_ns")], name) for key, name in _TIMES]
-        ratio, name = next(((r, n) for r, n in shown if r is not None), (None, ""))
-        if ratio is not None:
-            parts.append(f"{phase} {name} {ratio:.3f}")
-    most = max((entry["pairs"] for entry in phases.values()), default=0)
+        first = "elapsed" if entry["orchestration"] is None else "orchestration"
+        shown = [key for key in (first, "unprofiled") if entry[key] is not None]
+        figures = [f"{_TIMES[key]} {entry[key]:.3f}" for key in shown]
+        parts += [f"{phase} {', '.join(figures)}"] if figures else []
     if not parts:
         return "Recorded in turns, but no phase has times in both runs."
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"
-    plural = "" if most == 1 else "s"
+    most = max(entry["pairs"] for entry in phases.values())
     return (
-        f"Recorded in turns: ratio of {other} to {base}, the median of {most} pair{plural} of "
-        f"traces, which the host's speed moves least: {', '.join(parts)}."
+        f"Recorded in turns: ratio of {other} to {base}, the median of {most} "
+        f"pair{'' if most == 1 else 's'} of traces, which the host's speed moves least: "
+        f"{'; '.join(parts)}."
     )

@@ -136,7 +136,7 @@ def slowed(target: Path, factors: list[float]) -> None:
 def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compared) -> None:
     """One pair is torn apart by the host: the medians differ by 1.65, the pairs' ratios bear it."""
     a = make("t1", change=with_partner("aa", "bb"))
-    b = make("t2", change=with_partner("bb", "aa"))
+    b = make("t2", inflation=1.6, change=with_partner("bb", "aa"))
     slowed(a, [1.0, 2.0, 3.0])
     slowed(b, [1.1, 6.6, 3.3])
 
@@ -154,8 +154,8 @@ def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compar
     prefill, decode = (turns["phases"][phase]["orchestration"] for phase in ("prefill", "decode"))
     assert turns["sentence"] == (
         "Recorded in turns: ratio of t2 to t1, the median of 3 pairs of traces, which the host's "
-        f"speed moves least: prefill T_Orchestration {prefill:.3f}, decode T_Orchestration "
-        f"{decode:.3f}."
+        f"speed moves least: prefill T_Orchestration {prefill:.3f}, un-profiled step beside it "
+        f"1.250; decode T_Orchestration {decode:.3f}, un-profiled step beside it 1.250."
     )
 
 
