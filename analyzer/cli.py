@@ -249,7 +249,6 @@ def _through_server(
         return None
     # What the API does not know.
     beyond = {
-        "--capture-trace": args.capture_trace,
         "--keep-originals": args.keep_originals,
         "--engine ray": args.engine == "ray",
     }
@@ -267,6 +266,7 @@ def _through_server(
         args.paths,
         name=args.name,
         step_annotation=args.step_annotation,
+        capture_trace=Path(args.capture_trace) if args.capture_trace else None,
         python_functions=args.python_functions,
         replace_runs=args.replace,
         progress=progress,

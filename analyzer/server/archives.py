@@ -21,6 +21,9 @@ from analyzer.trace_stream import fast_error, fast_gzip
 
 Kind = Literal["trace", "tar", "zip"]
 
+# Where an archive has the trace that `capture_trace` of the upload's metadata names.
+CAPTURE_FOLDER = "capture"
+
 _PIECE = 1 << 20
 _DEEPEST = 4
 _LONGEST_PART = 200
@@ -70,6 +73,18 @@ def unpack(path: Path, folder: Path, limits: Limits) -> None:
         raise ArchiveError(f"the archive is cut off or damaged: {error}; send it again.") from error
     if not room.files:
         raise ArchiveError("the archive is empty; pack a run directory or traces.")
+
+
+def member(folder: Path, name: str) -> Path:
+    """The file of a name in an unpacked archive.
+
+    Raises:
+        ArchiveError: It has none, or the name leads elsewhere.
+    """
+    path = _target(folder, name)
+    if not path.is_file():
+        raise ArchiveError(f"the archive does not hold {name[:80]!r}, which the upload names.")
+    return path
 
 
 class _Room:

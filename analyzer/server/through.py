@@ -15,6 +15,7 @@ from analyzer import sources
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import Ingested
 from analyzer.kineto import Finding
+from analyzer.server.archives import CAPTURE_FOLDER
 from analyzer.server.client import Client
 from analyzer.server.owner import Owner
 from schemas.errors import HostboundError
@@ -28,6 +29,7 @@ def ingest(
     *,
     name: str | None = None,
     step_annotation: Sequence[str] = (),
+    capture_trace: Path | None = None,
     python_functions: bool = False,
     replace_runs: bool = False,
     progress: Progress | None = None,
@@ -54,8 +56,8 @@ def ingest(
         metadata = {**options, "file": path.name, "origin": str(path.resolve())}
         try:
             # Said here as it would be without a server, before anything is sent.
-            sources.describe(path, name, sources.Options())
-            waiting.append((path, _send(client, path, name, metadata, progress)))
+            sources.describe(path, name, sources.Options(capture_trace=capture_trace))
+            waiting.append((path, _send(client, path, capture_trace, name, metadata, progress)))
         except HostboundError as error:
             waiting.append((path, str(error)))
     return [
@@ -69,6 +71,7 @@ def ingest(
 def _send(
     client: Client,
     path: Path,
+    capture: Path | None,
     name: str | None,
     metadata: dict[str, Any],
     progress: Progress | None,
@@ -77,12 +80,18 @@ def _send(
         if progress:
             progress(str(path), done, size)
 
-    if path.is_file():
+    if path.is_file() and capture is None:
         size = path.stat().st_size
         answer = client.upload(path, form=None, name=name, metadata=metadata, progress=report)
     else:
         with tempfile.NamedTemporaryFile(prefix="hostbound-", suffix=".tar") as packed:
-            _pack(path, packed)
+            files = sorted(path.iterdir()) if path.is_dir() else [path]
+            members = [(file.name, file) for file in files if file.is_file()]
+            if capture is not None:
+                # In a folder of its own: it may have the trace's name.
+                members.append((f"{CAPTURE_FOLDER}/{capture.name}", capture))
+                metadata = {**metadata, "capture_trace": members[-1][0]}
+            _pack(members, packed)
             packed.flush()
             size = Path(packed.name).stat().st_size
             answer = client.upload(
@@ -95,13 +104,11 @@ def _send(
     return answer["job"]
 
 
-def _pack(folder: Path, out: Any) -> None:
-    """A run directory as a tar that depends on its files' names and content alone."""
+def _pack(members: Sequence[tuple[str, Path]], out: Any) -> None:
+    """Files as a tar that depends on their names there and their content alone."""
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for file in sorted(folder.iterdir()):
-            if not file.is_file():
-                continue
-            info = tarfile.TarInfo(file.name)
+        for name, file in members:
+            info = tarfile.TarInfo(name)
             info.size = file.stat().st_size
             with file.open("rb") as stream:
                 archive.addfile(info, stream)

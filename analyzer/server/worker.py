@@ -36,7 +36,7 @@ class Task:
 
     Attributes:
         metadata: As announced; `step_annotation`, `python_functions` and `replace` mean what the
-            options of `analyzer ingest` do.
+            options of `analyzer ingest` do, `capture_trace` names a file of the archive.
         origin: Shown as the run's path.
         work: An empty folder of this task's own; the keeper deletes it.
     """
@@ -111,6 +111,10 @@ def convert(task: Task, turn: Turn) -> Done:
             content = task.work / "content"
             content.mkdir()
             archives.unpack(task.blob, content, task.limits)
+            if capture := task.metadata.get("capture_trace"):
+                options = dataclasses.replace(
+                    options, capture_trace=archives.member(content, str(capture))
+                )
             is_run = (content / "manifest.json").is_file()
             found = sources.find([content]) if is_run else _inside(content)
         name = task.name if len(found) == 1 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from analyzer.server import owner
-from teamserver import ROOT, TeamServer, make_token, trace_bytes, wait_for
+from teamserver import ROOT, TeamServer, make_token, packed, trace_bytes, wait_for
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -364,9 +365,57 @@ def test_ingest_goes_through_the_server_that_owns_the_store_and_says_the_same(
     assert not analyzer("verify", "--data", str(tmp_path / "served.duckdb.data")).returncode
 
 
+def test_a_capture_trace_goes_through_the_server_with_its_trace(
+    tmp_path: Path, shared_dir: Path
+) -> None:
+    """Names alike in two folders; the ops of the replayed kernels prove that it arrived."""
+    replay, capture = tmp_path / "replay" / "graph.json.gz", tmp_path / "capture" / "graph.json.gz"
+    for place, source in ((replay, "graph-replay-only"), (capture, "graph-capture-and-replay")):
+        place.parent.mkdir()
+        shutil.copy(shared_dir / "traces/h200" / f"gpt2-prefill-bs1-s512-{source}.json.gz", place)
+    told: dict[str, list[str]] = {}
+    server = TeamServer(tmp_path / "served.duckdb", db=True).start()
+    try:
+        for name in ("served", "direct"):
+            db = str(tmp_path / f"{name}.duckdb")
+            pair = ("ingest", str(replay), "--capture-trace", str(capture), "--db", db)
+            missing = (*pair[:3], str(tmp_path / "none.json"), *pair[4:], "--replace")
+            done = [
+                analyzer(*pair),
+                analyzer("report", "latest", "--db", db),
+                analyzer("sql", "SELECT role, bytes, sha256 FROM files ORDER BY ALL", "--db", db),
+                analyzer(*pair),
+                analyzer("ingest", str(replay), "--db", db),
+                analyzer(*missing),
+            ]
+            told[name] = [
+                _without_times(f"{d.returncode}\n{d.stdout}{d.stderr}").replace(db, "DB")
+                for d in done
+            ]
+        assert told["served"] == told["direct"]
+        assert told["served"][0].startswith(("0", "1")), told["served"][0]
+        assert "aten::addmm" in told["served"][1]
+        assert "capture" in told["served"][2]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("name", ["../x.json", "/etc/passwd", "capture/none.json", "capture"])
+def test_a_capture_trace_outside_its_archive_is_refused(
+    owned: TeamServer, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.json").write_bytes(trace_bytes())
+    content = packed(tmp_path)
+    with owned.client() as client:
+        client.upload(content, metadata={"capture_trace": name, "again": name})
+        job = client.job_of(content)
+    assert job["state"] == "failed"
+    assert "the archive" in job["error"]
+
+
 @pytest.mark.parametrize(
     "options",
-    [("--capture-trace", "capture.json"), ("--engine", "ray"), ("--keep-originals",)],
+    [("--engine", "ray"), ("--keep-originals",)],
 )
 def test_ingest_does_not_go_past_the_server_that_owns_the_store(
     owned: TeamServer, options: tuple[str, ...], tmp_path: Path
