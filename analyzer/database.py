@@ -250,10 +250,11 @@ def _lake_errors(path: Path) -> Generator[None, None, None]:
     """What PostgreSQL, S3 and the disk say, as one line; mistakes in SQL stay what they are."""
     try:
         yield
-    except _MISTAKES:
-        raise
     except duckdb.Error as error:
         text = _first_line(error)
+        # DuckLake asks PostgreSQL while it binds a statement: an outage then looks like a mistake.
+        if isinstance(error, _MISTAKES) and not ("Failed to" in text and "for DuckLake:" in text):
+            raise
         if "No space left" in text or "disk full" in text.lower():
             raise AnalyzerError(
                 f"{path} could not be written: {text} The store is as it was before; free some "

@@ -13,11 +13,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from analyzer import database
 from analyzer import lake as lake_module
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import RUN_TABLES, ingest
 from analyzer.verify import verify
 from conftest import missing
@@ -165,6 +166,56 @@ def test_many_processes_that_load_the_same_runs_at_once_into_a_new_lake_store_ea
         assert hosts[0][0] == hosts[0][1] > 0
         assert connection.execute("SELECT count(*) FROM store_info").fetchall() == [(1,)]
     assert verify(lake) == []
+
+
+def test_an_outage_while_somebody_reads_is_said_as_such(
+    lake: Path, traces: list[Path], postgres: Postgres
+) -> None:
+    ingest([traces[0]], lake)
+    sql = "SELECT count(*) FROM runs"
+    for mode in ("immediate", "fast"):
+
+        def read_while_it_goes(mode: str = mode) -> None:
+            with database.open_for_reading(lake) as connection:
+                assert connection.execute(sql).fetchall() == [(1,)]
+                postgres.stop(mode)
+                connection.execute(sql).fetchall()
+
+        try:
+            with pytest.raises(Unreachable, match="did not answer"):
+                read_while_it_goes()
+        finally:
+            postgres.start()
+        with database.open_for_reading(lake) as connection:
+            assert connection.execute(sql).fetchall() == [(1,)]
+            with pytest.raises(database.StoreError, match="Binder"):
+                connection.execute("SELECT nothing FROM runs")
+
+
+@pytest.mark.parametrize(
+    ("said", "raised"),
+    [
+        (
+            'Failed to query most recent snapshot for DuckLake: Failed to prepare query "SELECT '
+            'max(snapshot_id)\nFROM x": server closed the connection unexpectedly',
+            Unreachable,
+        ),
+        ('Referenced column "nothing" not found in FROM clause!', duckdb.BinderException),
+    ],
+)
+def test_an_outage_that_ducklake_calls_a_mistake_in_the_statement_is_an_outage(
+    lake: Path, said: str, raised: type[Exception]
+) -> None:
+    """It asks PostgreSQL while it binds; seen once in a few hundred restarts."""
+
+    def ask() -> None:
+        with database.open_for_reading(lake):
+            raise duckdb.BinderException(f"Binder Error: {said}")
+
+    with database.open_for_writing(lake):
+        pass
+    with pytest.raises(raised):
+        ask()
 
 
 def test_postgresql_that_is_restarted_in_the_midst_costs_time_and_nothing_else(
