@@ -54,6 +54,8 @@ _MISTAKES = (
     duckdb.DataError,
     duckdb.NotSupportedError,
 )
+# What a lake says, as if of a mistake, when PostgreSQL goes while a statement is bound or fetched.
+_OUTAGES = ("for DuckLake: Failed to", "fetch from an unsuccessful query result", "server closed")
 
 
 def schema_sql(name: str) -> str:
@@ -252,8 +254,7 @@ def _lake_errors(path: Path) -> Generator[None, None, None]:
         yield
     except duckdb.Error as error:
         text = _first_line(error)
-        # DuckLake asks PostgreSQL while it binds a statement: an outage then looks like a mistake.
-        if isinstance(error, _MISTAKES) and not ("Failed to" in text and "for DuckLake:" in text):
+        if isinstance(error, _MISTAKES) and not any(said in str(error) for said in _OUTAGES):
             raise
         if "No space left" in text or "disk full" in text.lower():
             raise AnalyzerError(

@@ -137,7 +137,9 @@ def ingest(
             else:
                 todo.append((i, work))
     workers = min(jobs or os.cpu_count() or 1, len(todo))
-    if engine is None and workers > 1:
+    # A connection that PostgreSQL drops in a commit can end the process that holds it (DuckDB's
+    # extension throws while it cleans up): so nobody writes into a lake without a second chance.
+    if engine is None and todo and (workers > 1 or lake.is_lake(db)):
         engine = engines.Pool(workers)
     ready = [work for _, work in todo]
     outcomes = engine.map(_done, ready) if engine else _one_by_one(ready, progress)
