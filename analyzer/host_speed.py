@@ -22,6 +22,13 @@ ALIKE_IN_TURNS = 0.10
 NOTE = "host speed: "
 
 
+def manifest_of(run: dict[str, Any]) -> Manifest | None:
+    """The manifest of a run's row; None for a run that came without one."""
+    if not run.get("manifest"):
+        return None
+    return manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
+
+
 def of_run(run: dict[str, Any]) -> dict[str, Any] | None:
     """What the manifest of a run's row says of its host's speed; None if nothing.
 
@@ -30,12 +37,10 @@ def of_run(run: dict[str, Any]) -> dict[str, Any] | None:
     nobody counted); beside (by phase: unprofiled_ns, the median step just before the traces, and
     inflation, the median of profiled over un-profiled step); notes.
     """
-    if not run.get("manifest"):
+    manifest = manifest_of(run)
+    if manifest is None or manifest.host_speed is None:
         return None
-    manifest = manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
     speed, speeds = manifest.host_speed, manifest.trace_speeds_ns()
-    if speed is None:
-        return None
     return {
         "definition": speed.definition,
         "traces_ns": _median(speeds),
@@ -84,14 +89,6 @@ def phases_of(manifest: Manifest, steps: int) -> list[str]:
     return result if len(result) == steps else []
 
 
-def comparable(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """May the speeds of two runs (rows as of `queries.run`) be held against each other?"""
-    one, two = of_run(a), of_run(b)
-    if one is None or two is None or one["definition"] != two["definition"]:
-        return False
-    return a.get("cpu") == b.get("cpu") and _python(a) == _python(b)
-
-
 def _python(run: dict[str, Any]) -> list[str]:
     """Major and minor version; a calibration in Python depends on it."""
     versions: dict[str, str] = json.loads(run.get("versions") or "{}")
@@ -105,9 +102,11 @@ def differences(a: dict[str, Any], b: dict[str, Any], *, in_turns: bool = False)
         a, b: Rows of `queries.run`; b is the one that is compared with a.
         in_turns: They were recorded in turns with each other, and have ratios of pairs.
     """
-    if not comparable(a, b):
+    one, two = of_run(a), of_run(b)
+    if one is None or two is None or one["definition"] != two["definition"]:
         return []
-    one, two = of_run(a) or {}, of_run(b) or {}
+    if a.get("cpu") != b.get("cpu") or _python(a) != _python(b):
+        return []
     base, other = a["name"], b["name"]
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"

@@ -7,14 +7,12 @@ recordings give. Integer nanoseconds; ratios are of the second run to the first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from analyzer import host_speed
-from schemas.run_directory import Manifest, Partner, manifest_from_dict
+from schemas.run_directory import Partner
 
 _TIMES = {
     "orchestration": "T_Orchestration",
@@ -32,14 +30,8 @@ def in_turns(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 def _turns(run: dict[str, Any]) -> list[Partner]:
-    manifest = _manifest(run)
+    manifest = host_speed.manifest_of(run)
     return [] if manifest is None or manifest.turns is None else manifest.turns.partners
-
-
-def _manifest(run: dict[str, Any]) -> Manifest | None:
-    if not run.get("manifest"):
-        return None
-    return manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
 
 
 def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
@@ -85,11 +77,13 @@ def _by_trace(value: dict[str, Any], phase: str) -> list[dict[str, float | None]
 
 def _beside(run: dict[str, Any], phase: str) -> list[float | None]:
     """The median un-profiled step of a phase just before each trace."""
-    manifest, found = _manifest(run), list[float | None]()
-    for trace in manifest.traces if manifest else ():
+    manifest, found = host_speed.manifest_of(run), list[float | None]()
+    if manifest is None:
+        return found
+    for trace in manifest.traces:
         if trace.role == "trace":
             walls = trace.unprofiled_step_wall_ns or []
-            phases = host_speed.phases_of(manifest, len(walls)) if manifest else []
+            phases = host_speed.phases_of(manifest, len(walls))
             found.append(_median([w for w, p in zip(walls, phases, strict=False) if p == phase]))
     return found
 

@@ -261,7 +261,7 @@ def _record_model(args: argparse.Namespace) -> Path:
         prompt=prompt,
         seed=args.seed,
         all_logits=args.all_logits,
-        steady_budget_s=_steady_budget(args),
+        steady_budget_s=args.steady_budget,
         like=args.like,
         turns=args.turns,
         turns_of=args.turns_of,
@@ -269,13 +269,6 @@ def _record_model(args: argparse.Namespace) -> Path:
     )
     name = args.name or _name(request)
     return record(request, args.out or Path("runs") / name, name)
-
-
-def _steady_budget(args: argparse.Namespace) -> float:
-    """In turns the others wait meanwhile, and see the same host anyway."""
-    if args.steady_budget is not None:
-        return args.steady_budget
-    return 20.0 if args.turns is None else 0.0
 
 
 def _name(request: Any) -> str:

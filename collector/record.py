@@ -49,6 +49,7 @@ from schemas.run_directory import (
 
 # Calibrations of the host's speed among the requests of the latency pass.
 LATENCY_SPEEDS = 10
+STEADY_BUDGET_S = 20.0
 # With turns: the parts in which the launch floor is measured.
 FLOOR_TURNS = 5
 
@@ -59,7 +60,8 @@ class Request:
 
     Attributes:
         steady_budget_s: Seconds that may go into waiting for a steady host and into traces that
-            are recorded again; 0 takes the host as it is.
+            are recorded again; 0 takes the host as it is. None: 20, in turns 0, as the others wait
+            meanwhile and see the same host anyway.
         like: A run directory: record while the host runs as fast as it did there.
         turns: A folder that is shared with other recordings; they measure in turns.
         turns_of: How many recordings share it, this one included.
@@ -85,11 +87,18 @@ class Request:
     prompt: str | None = None
     seed: int = 0
     all_logits: bool = False
-    steady_budget_s: float = 20.0
+    steady_budget_s: float | None = None
     like: Path | None = None
     turns: Path | None = None
     turns_of: int = 2
     turns_patience_s: float = PATIENCE_S
+
+    @property
+    def budget_s(self) -> float:
+        """`steady_budget_s`, or what stands for None."""
+        if self.steady_budget_s is not None:
+            return self.steady_budget_s
+        return STEADY_BUDGET_S if self.turns is None else 0.0
 
     def check(self) -> None:
         """Raise CollectorError for values that cannot be run."""
@@ -97,9 +106,9 @@ class Request:
             if getattr(self, name) < 1:
                 option = "--" + name.replace("_", "-")
                 raise CollectorError(f"{option} is {getattr(self, name)}; it must be 1 or more.")
-        if not (math.isfinite(self.steady_budget_s) and self.steady_budget_s >= 0):
+        if not (math.isfinite(self.budget_s) and self.budget_s >= 0):
             raise CollectorError(
-                f"--steady-budget is {self.steady_budget_s}; give seconds, 0 turns it off."
+                f"--steady-budget is {self.budget_s}; give seconds, 0 turns it off."
             )
         if self.turns is not None and self.like is not None:
             raise CollectorError(
@@ -250,7 +259,7 @@ def _unsteady(
     speeds_ns: list[list[int]],
 ) -> list[str]:
     """The note on what was kept although the host was off its target, said here too."""
-    note = host_speed.unsteady_note(what, steadiness.target, speeds_ns, request.steady_budget_s)
+    note = host_speed.unsteady_note(what, steadiness.target, speeds_ns, request.budget_s)
     if note is None:
         return []
     say(note)
@@ -298,7 +307,7 @@ def _passes(
         ),
     )
     steadiness = host_speed.Steadiness(
-        target or host_speed.of_latency(pace.latency_ns), request.steady_budget_s
+        target or host_speed.of_latency(pace.latency_ns), request.budget_s
     )
     with seat.turn(TRACES):
         trace_pass.warm_up(workload, request.new_tokens, request.device, request.stacks)
