@@ -55,7 +55,7 @@ _MISTAKES = (
     duckdb.NotSupportedError,
 )
 # What a lake says, as if of a mistake, when PostgreSQL goes while a statement is bound or fetched.
-_OUTAGES = ("for DuckLake: Failed to", "fetch from an unsuccessful query result", "server closed")
+_OUTAGES = ("for DuckLake: Failed to", "fetch from an unsuccessful query result")
 
 
 def schema_sql(name: str) -> str:
