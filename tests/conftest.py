@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -17,6 +19,24 @@ def missing(what: str) -> None:
     if IN_CI:
         pytest.fail(what, pytrace=False)
     pytest.skip(what)
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+_Part = TypeVar("_Part", bound=_Closes)
+
+
+def running(start: Callable[[], _Part], absent: type[Exception]) -> Iterator[_Part]:
+    """A service while tests use it; where it cannot start, `absent` says what it misses."""
+    try:
+        part = start()
+    except absent as error:
+        missing(str(error))
+        raise
+    yield part
+    part.close()
 
 
 def has_cuda() -> bool:
@@ -66,4 +86,16 @@ def screenshots_dir() -> Path | None:
         return None
     path = ROOT / name
     path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer GPT-2, saved as transformers saves one."""
+    transformers = pytest.importorskip("transformers")
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    config = transformers.GPT2Config(
+        n_layer=2, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(path)
     return path

@@ -55,19 +55,24 @@ def free_port() -> int:
         return bound.getsockname()[1]
 
 
-def make_token(data: Path, team: str = "perf", scopes: str = "upload,read,admin") -> str:
-    """A token by the command line."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "analyzer.cli", "token", "create"),
-            *("--data", str(data), "--team", team, "--scope", scopes),
-        ],
+def analyzer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "analyzer.cli", *arguments],
         cwd=ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
-        check=True,
+        timeout=120,
+        check=False,
     )
+
+
+def make_token(place: Path, team: str = "perf", scopes: str = "upload,read,admin") -> str:
+    """A token by the command line, of a server's folder or of a lake."""
+    option = "--db" if place.suffix == ".toml" else "--data"
+    done = analyzer("token", "create", option, str(place), "--team", team, "--scope", scopes)
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 

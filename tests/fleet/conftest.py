@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import missing
+from conftest import running
 from fleet.services import Absent, ObjectStore, Postgres
 
 HERE = Path(__file__).parent
@@ -32,24 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    try:
-        server = Postgres()
-    except Absent as absent:
-        missing(str(absent))
-        raise
-    yield server
-    server.close()
+    yield from running(Postgres, Absent)
 
 
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[ObjectStore]:
-    try:
-        store = ObjectStore()
-    except Absent as absent:
-        missing(str(absent))
-        raise
-    yield store
-    store.close()
+    yield from running(ObjectStore, Absent)
 
 
 @pytest.fixture
@@ -71,3 +59,16 @@ def make_lake(tmp_path: Path, postgres: Postgres) -> Callable[..., Path]:
 @pytest.fixture
 def lake(make_lake: Callable[..., Path]) -> Path:
     return make_lake()
+
+
+@pytest.fixture
+def s3_lake(
+    make_lake: Callable[..., Path], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A lake whose data are in the bucket, with the keys to it in the environment."""
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+    return make_lake(
+        f"s3://{object_store.bucket}/lake",
+        f'[s3]\nendpoint = "{object_store.endpoint}"\nuse_ssl = false\n',
+    )

@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import teamserver
 from analyzer import cli, database, queries, sandbox
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
@@ -41,19 +42,9 @@ GRACE_S = 10.0
 PATIENCE_S = 120.0
 
 
-def make_token(lake: Path, scopes: str = "admin") -> str:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "analyzer.cli", "token", "create", "--db", str(lake)),
-            *("--team", "default", "--scope", scopes),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout.strip()
+def make_token(lake: Path) -> str:
+    """An administrator's; a lake has one team."""
+    return teamserver.make_token(lake, "default", "admin")
 
 
 class Replicas:
@@ -98,17 +89,6 @@ def replicas(lake: Path) -> Iterator[Replicas]:
         server.stop()
 
 
-def workers_of(server: TeamServer) -> list[int]:
-    assert server.process is not None
-    done = subprocess.run(
-        ["pgrep", "-P", str(server.process.pid), "-f", "spawn_main"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return [int(pid) for pid in done.stdout.split()]
-
-
 def send(server: TeamServer, token: str, content: bytes) -> None:
     """Upload without waiting for the job."""
     with server.client(token) as client:
@@ -120,6 +100,17 @@ def send(server: TeamServer, token: str, content: bytes) -> None:
 def counts(server: TeamServer, token: str) -> dict[str, int]:
     with server.client(token) as client:
         return client.get("/api/v1/jobs").json()["counts"]
+
+
+def hold_a_job(server: TeamServer, token: str, first: bytes, second: bytes) -> int:
+    """Convert `first`, and begin with `second`, whose worker stands still; returns its process."""
+    with server.client(token) as client:
+        client.upload(first)
+    (worker,) = server.workers()
+    os.kill(worker, signal.SIGSTOP)
+    send(server, token, second)
+    wait_for(lambda: counts(server, token)["running"] == 1, "the job")
+    return worker
 
 
 def test_two_servers_share_tokens_and_jobs_and_convert_each_once(replicas: Replicas) -> None:
@@ -159,13 +150,10 @@ def test_the_loss_of_a_servers_folder_loses_nothing(
     token = make_token(replicas.lake)
     server = replicas.add().start()
     content, waiting = trace_bytes(3, seed=1), trace_bytes(3, seed=2)
+    worker = hold_a_job(server, token, content, waiting)
     with server.client(token) as client:
-        job = client.upload(content)
+        job = client.job_of(content)
         assert job["state"] == "done"
-    (worker,) = workers_of(server)
-    os.kill(worker, signal.SIGSTOP)  # the second job is begun, and not ended
-    send(server, token, waiting)
-    wait_for(lambda: counts(server, token)["running"] == 1, "the second job")
     server.kill()
     os.kill(worker, signal.SIGKILL)
     shutil.rmtree(server.data)
@@ -186,14 +174,8 @@ def test_a_job_stays_with_the_server_that_lives_and_goes_on_when_it_is_killed(
     replicas: Replicas,
 ) -> None:
     token = make_token(replicas.lake)
-    one = replicas.add().start()
-    content = trace_bytes(5)
-    with one.client(token) as client:
-        client.upload(trace_bytes(5, seed=1))
-    (worker,) = workers_of(one)
-    os.kill(worker, signal.SIGSTOP)
-    send(one, token, content)
-    wait_for(lambda: counts(one, token)["running"] == 1, "the job")
+    one, content = replicas.add().start(), trace_bytes(5)
+    worker = hold_a_job(one, token, trace_bytes(5, seed=1), content)
     two = replicas.add().start()
 
     time.sleep(GRACE_S + 4)  # it takes long, but its server lives
@@ -215,14 +197,8 @@ def test_a_server_that_was_away_finds_its_job_done_by_another_and_changes_nothin
 ) -> None:
     """Stopped and not killed: its sessions are ended as those of a host that is cut off."""
     token = make_token(replicas.lake)
-    one = replicas.add().start()
-    content = trace_bytes(5)
-    with one.client(token) as client:
-        client.upload(trace_bytes(5, seed=1))
-    (worker,) = workers_of(one)
-    os.kill(worker, signal.SIGSTOP)
-    send(one, token, content)
-    wait_for(lambda: counts(one, token)["running"] == 1, "the job")
+    one, content = replicas.add().start(), trace_bytes(5)
+    worker = hold_a_job(one, token, trace_bytes(5, seed=1), content)
     assert one.process is not None
     one.process.send_signal(signal.SIGSTOP)
     two = replicas.add().start()
@@ -534,18 +510,6 @@ def test_what_a_team_may_keep_counts_over_all_servers_of_a_lake(replicas: Replic
         assert here.delete(f"/api/v1/runs/{run_id}").status_code == 200
         assert there.upload(second)["state"] == "done"
     replicas.assert_sound([second])
-
-
-@pytest.fixture
-def s3_lake(
-    make_lake: Callable[..., Path], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    for name, value in object_store.environment().items():
-        monkeypatch.setenv(name, value)
-    return make_lake(
-        f"s3://{object_store.bucket}/replicas",
-        f'[s3]\nendpoint = "{object_store.endpoint}"\nuse_ssl = false\n',
-    )
 
 
 def test_originals_of_a_lake_in_s3_are_in_its_bucket(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,6 @@ from analyzer.ingest import RUN_TABLES, Ingested, ingest
 from analyzer.verify import verify
 from fleet.copies import copies
 from fleet.services import ObjectStore
-
-
-@pytest.fixture
-def s3_lake(
-    make_lake: Callable[..., Path], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    for name, value in object_store.environment().items():
-        monkeypatch.setenv(name, value)
-    return make_lake(
-        f"s3://{object_store.bucket}/lake",
-        f'[s3]\nendpoint = "{object_store.endpoint}"\nuse_ssl = false\n',
-    )
 
 
 def rows(db: Path, table: str) -> list[tuple]:

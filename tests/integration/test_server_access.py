@@ -18,7 +18,15 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from analyzer.server import owner
-from teamserver import ROOT, TeamServer, make_token, packed, trace_bytes, wait_for
+from teamserver import (
+    ROOT,
+    TeamServer,
+    analyzer,
+    make_token,
+    packed,
+    trace_bytes,
+    wait_for,
+)
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -318,17 +326,6 @@ def test_a_form_of_another_site_does_not_log_in(team_server: tuple[TeamServer, s
 # -- the store of this machine
 
 
-def analyzer(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "analyzer.cli", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_ingest_goes_through_the_server_that_owns_the_store_and_says_the_same(
     tmp_path: Path, samples_dir: Path
 ) -> None:
@@ -477,15 +474,7 @@ def test_jobs_are_listed_by_the_command_line(tmp_path: Path) -> None:
         assert listed.returncode == 1  # something has failed
         states = [line.split()[1:3] for line in listed.stdout.splitlines()[1:]]
         assert states == [["failed", "bad"], ["done", "good"]]
-        asked = subprocess.run(
-            [sys.executable, "-m", "analyzer.cli", "jobs", "--server", server.url, "--json"],
-            cwd=ROOT,
-            env={**os.environ, "HOSTBOUND_TOKEN": token},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        asked = analyzer("jobs", "--server", server.url, "--json", HOSTBOUND_TOKEN=token)
         assert [job["state"] for job in json.loads(asked.stdout)] == ["failed", "done"]
     finally:
         server.stop()

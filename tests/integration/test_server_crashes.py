@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +14,8 @@ import pytest
 from analyzer import queries
 from analyzer.server.check import check
 from teamserver import (
-    ROOT,
     TeamServer,
+    analyzer,
     make_token,
     sha256,
     trace_bytes,
@@ -159,17 +157,7 @@ def test_sigterm_queues_again_what_does_not_end_in_time(folder: Folder, large: b
 def test_two_servers_do_not_share_a_folder(folder: Folder) -> None:
     folder.server.start()
 
-    second = subprocess.run(
-        [
-            *(sys.executable, "-m", "analyzer.cli", "serve", "--data", str(folder.data)),
-            *("--port", "0", "--no-pages"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    second = analyzer("serve", "--data", str(folder.data), "--port", "0", "--no-pages")
 
     assert second.returncode == 2
     assert "another server runs" in second.stderr

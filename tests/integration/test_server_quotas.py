@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ import pytest
 from collector.archive import open_archive
 from collector.endpoint import parse_endpoint
 from collector.upload import GaveUp, Uploader
-from teamserver import ROOT, TeamServer, make_token, trace_bytes, wait_for
+from teamserver import TeamServer, analyzer, make_token, trace_bytes, wait_for
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -44,15 +41,8 @@ def test_a_team_that_is_full_is_told_what_to_do_and_goes_on_when_there_is_room(
                 f"{(len(first) + len(second) - 1) / 1000:.2f} kB allowed) of originals, "
                 "0 (of 100,000 allowed) conversions queued",
             }
-            shown = subprocess.run(
-                [sys.executable, "-m", "analyzer.cli", "jobs", "--server", server.url],
-                cwd=ROOT,
-                env={**os.environ, "HOSTBOUND_TOKEN": perf},
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=True,
-            )
+            shown = analyzer("jobs", "--server", server.url, HOSTBOUND_TOKEN=perf)
+            assert shown.returncode == 0
             assert "team perf" in shown.stderr
 
             assert client.delete(f"/api/v1/runs/{run_id}").status_code == 200

@@ -295,18 +295,6 @@ def test_only_a_token_that_may_upload_gets_a_run_in(
         assert token not in "".join(live.stderr)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A two-layer GPT-2, saved as transformers saves one."""
-    transformers = pytest.importorskip("transformers")
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    config = transformers.GPT2Config(
-        n_layer=2, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
-    )
-    transformers.GPT2LMHeadModel(config).save_pretrained(path)
-    return path
-
-
 def record(checkpoint: Path, out: Path, spool: Spool, url: str, *more: str) -> int:
     short = ["--prompt-len", "8", "--new-tokens", "3", "--warmup", "1", "--latency-runs", "2"]
     where = ["--device", "cpu", "--dtype", "fp32", "--out", str(out), "--name", "tiny-cpu"]

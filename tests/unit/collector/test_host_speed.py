@@ -249,17 +249,6 @@ def test_like_refuses_another_measure_of_speed(tmp_path: Path) -> None:
 # -- the command, on a tiny model
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    transformers = pytest.importorskip("transformers")
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    config = transformers.GPT2Config(
-        n_layer=1, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
-    )
-    transformers.GPT2LMHeadModel(config).save_pretrained(path)
-    return path
-
-
 def record(checkpoint: Path, out: Path, *more: str) -> int:
     short = ["--prompt-len", "8", "--new-tokens", "3", "--warmup", "1", "--latency-runs", "3"]
     where = ["--device", "cpu", "--dtype", "fp32", "--trace-runs", "2", "--out", str(out)]

@@ -21,17 +21,6 @@ OPTIONS = ["--device", "cpu", "--dtype", "fp32", "--prompt-len", "8", "--new-tok
 OPTIONS += ["--warmup", "1"]
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    transformers = pytest.importorskip("transformers")
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    config = transformers.GPT2Config(
-        n_layer=1, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
-    )
-    transformers.GPT2LMHeadModel(config).save_pretrained(path)
-    return path
-
-
 def command(checkpoint: Path, out: Path, *more: str) -> list[str]:
     shared = ["--turns", str(out.parent / "turns"), "--out", str(out), "--name", out.name]
     return ["record", "--model", str(checkpoint), *OPTIONS, *shared, *more]

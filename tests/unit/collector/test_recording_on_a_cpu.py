@@ -16,18 +16,6 @@ from collector.errors import CollectorError
 from schemas.run_directory import Manifest, file_sha256, read_manifest
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A two-layer GPT-2, saved as transformers saves one."""
-    transformers = pytest.importorskip("transformers")
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    config = transformers.GPT2Config(
-        n_layer=2, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
-    )
-    transformers.GPT2LMHeadModel(config).save_pretrained(path)
-    return path
-
-
 def options(checkpoint: Path, out: Path, *more: str) -> list[str]:
     short = ["--prompt-len", "8", "--new-tokens", "3", "--warmup", "1", "--latency-runs", "2"]
     where = ["--device", "cpu", "--dtype", "fp32", "--out", str(out), "--steady-budget", "0"]

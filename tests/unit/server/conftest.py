@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import missing
+from conftest import missing, running
 from fleet.services import Absent, Postgres
 
 
@@ -15,10 +15,4 @@ from fleet.services import Absent, Postgres
 def postgres() -> Iterator[Postgres]:
     if importlib.util.find_spec("psycopg") is None:
         missing("no psycopg here: make setup")
-    try:
-        server = Postgres()
-    except Absent as absent:
-        missing(str(absent))
-        raise
-    yield server
-    server.close()
+    yield from running(Postgres, Absent)
