@@ -50,6 +50,8 @@ from schemas.run_directory import (
 # Calibrations of the host's speed among the requests of the latency pass.
 LATENCY_SPEEDS = 10
 STEADY_BUDGET_S = 20.0
+# Each looks at all others' seats, a hundred times a second.
+MOST_IN_TURNS = 64
 # With turns: the parts in which the launch floor is measured.
 FLOOR_TURNS = 5
 
@@ -115,8 +117,10 @@ class Request:
                 "--like and --turns are two ways to one end: leave --like out, recordings in turns "
                 "see the same host."
             )
-        if self.turns is not None and self.turns_of < 2:
-            raise CollectorError(f"--turns-of is {self.turns_of}; turns are taken by 2 or more.")
+        if self.turns is not None and not 2 <= self.turns_of <= MOST_IN_TURNS:
+            raise CollectorError(
+                f"--turns-of is {self.turns_of}; turns are taken by 2 to {MOST_IN_TURNS} of them."
+            )
         if not (math.isfinite(self.turns_patience_s) and self.turns_patience_s >= 0):
             raise CollectorError(f"--turns-patience is {self.turns_patience_s}; give seconds.")
         if self.mode not in workloads.MODES:

@@ -204,6 +204,7 @@ def _tokens(layout: Layout, make: bool = False) -> Tokens:
     from analyzer.server.tokens import Tokens
 
     if make and layout.lake is None:
+        layout.check_store()
         layout.make()
     return Tokens(open_state(layout, make))
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,6 +140,27 @@ class Layout:
         """
         if not self.state.is_file():
             raise AnalyzerError(f"{self.data} is no folder of a server: it has no server.sqlite.")
+
+    def check_store(self) -> None:
+        """Refuse what is no store before anything is made beside it. A file may be made later.
+
+        Raises:
+            AnalyzerError: It is none, or no file can be made there.
+        """
+        from analyzer import database, lake  # heavy, and not needed by who only looks for a path
+
+        if self.db is None:
+            return
+        if lake.is_lake(self.db):
+            lake.read(self.db)
+        elif not self.db.parent.is_dir():
+            raise AnalyzerError(f"{self.db.parent} is no folder; make it or choose another --db.")
+        if database.exists(self.db):
+            with (
+                suppress(database.OlderStore),
+                database.open_for_reading(self.db, patience_s=database.LOCK_PATIENCE_S),
+            ):
+                pass
 
     def make(self) -> None:
         """Make the data folder; nobody else on the machine may look into it.

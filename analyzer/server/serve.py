@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from analyzer import database, lake
+from analyzer import lake
 from analyzer.errors import AnalyzerError
 from analyzer.server import api, logs, oidc, owner, slow
 from analyzer.server.access import is_loopback
@@ -56,8 +56,7 @@ def serve(wanted: Wanted) -> None:
         AnalyzerError: The address, the data folder or the identity provider is not as it must be.
     """
     layout = _layout(wanted)
-    if layout.db is not None:
-        _check_store(layout.db)
+    layout.check_store()
     # One of several servers is nobody's way to the store: commands go to the lake themselves.
     noted = layout.db if wanted.data is None else None
     secret = owner.new_secret() if noted is not None else None
@@ -116,20 +115,6 @@ def _layout(wanted: Wanted) -> Layout:
             "leave one of the two out."
         )
     return Layout(wanted.data, wanted.db)
-
-
-def _check_store(db: Path) -> None:
-    """Refuse what is no store before anything is made beside it. A file may be made later."""
-    if lake.is_lake(db):
-        lake.read(db)
-    elif not db.parent.is_dir():
-        raise AnalyzerError(f"{db.parent} is no folder; make it or choose another --db.")
-    if database.exists(db):
-        with (
-            suppress(database.OlderStore),
-            database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S),
-        ):
-            pass
 
 
 def _remove(data: Path, absent: list[Path]) -> None:

@@ -45,6 +45,28 @@ def test_a_file_that_is_no_store_is_refused(refused: Callable[..., str], tmp_pat
     assert "folder.duckdb cannot be opened as a store" in refused("--db", "folder.duckdb")
 
 
+@pytest.mark.parametrize(
+    ("db", "said"),
+    [("junk.duckdb", "cannot be opened as a store"), ("nowhere/runs.duckdb", "is no folder")],
+)
+def test_a_token_is_made_for_no_store_that_is_none(
+    db: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "junk.duckdb").write_text("no store\n")
+
+    assert cli.main(["token", "create", "--db", db, "--team", "default", "--scope", "admin"]) == 2
+
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert said in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == ["junk.duckdb"]
+
+
 def test_a_store_in_a_folder_that_is_not_there_is_refused(refused: Callable[..., str]) -> None:
     assert "nowhere is no folder" in refused("--db", "nowhere/runs.duckdb")
     assert "'.' is no file" in refused("--db", "")
