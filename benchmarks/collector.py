@@ -14,7 +14,7 @@ Results go to `benchmarks/results/collector-<device>-<date>.json`, or `collector
 
 Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 540]
        python benchmarks/collector.py --part repeat --out runs [--seconds 150] [--times 4]
-       python benchmarks/collector.py --part repeat --turns --out runs [--seconds 100] [--traces 15]
+       python benchmarks/collector.py --part repeat --turns --out runs [--seconds 100] [--traces 40]
        python benchmarks/collector.py --part repeat [--turns] --out runs --analyse
 """
 
@@ -374,7 +374,7 @@ def main() -> int:
     parser.add_argument(
         "--turns", action="store_true", help="repeat: two at the same time, in turns"
     )
-    parser.add_argument("--traces", type=int, default=15, help="of each recording with --turns")
+    parser.add_argument("--traces", type=int, default=40, help="of each recording with --turns")
     parser.add_argument("--analyse", action="store_true", help="repeat: what is recorded already")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=None, help="time for the part")

@@ -2,13 +2,17 @@
 
 A host that changes its speed within minutes makes recordings incomparable that are made one after
 the other. Those that take turns, a trace each, see the same minutes, so their medians agree however
-the speed wanders.
+the speed wanders. Where the cores of a host differ in speed (those of a virtual machine do: each
+has its own neighbours), the same minutes are not enough: in its turn, a recording's main thread
+runs on the CPU that the first seat names. Only that thread does; those of CUDA and of its profiler
+keep all CPUs, and share none with it.
 
 Each recording has a seat in a folder that they share: `seat-K.lock`, which it holds locked as long
 as it lives, and `seat-K.json`, how far it is, which only it writes. There is no token that could be
-lost: it is the turn of the one that is least far, by stage, turns taken in it, and seat. Who
-measures stays the least far until it is through, and what one reads late of another is less than
-what that other has done, so no two ever think that it is their turn. The operating system frees the
+lost: it is the turn of the one that is least far, by stage, turns taken in it, and seat (first to
+last, then last to first, so that a steady drift of the host favours none). Who measures stays the
+least far until it is through, and what one reads late of another is less than what that other has
+done, so no two ever think that it is their turn. The operating system frees the
 lock of a process however it ends; whoever has none is no longer waited for. No clock is held
 against that of another process.
 """
@@ -76,6 +80,7 @@ class _Seat:
         of: How many recordings it expects, itself included.
         turns: Turns that it has taken in its stage.
         is_done: It ended well, and not before its time.
+        cpu: On which its main thread runs when it takes the seat; None where that is not known.
     """
 
     of: int
@@ -84,6 +89,12 @@ class _Seat:
     stage: int = PREPARING
     turns: int = 0
     is_done: bool = False
+    cpu: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far it is."""
+        return self.stage, self.turns
 
 
 class Turns:
@@ -117,7 +128,7 @@ class Turns:
         if fcntl is None:
             raise CollectorError("--turns needs file locks of POSIX, which this system has not.")
         self._folder = folder
-        self._own = _Seat(of, run_id, name)
+        self._own = _Seat(of, run_id, name, cpu=_cpu())
         self._patience_s = patience_s
         self._pause = pause
         self._clock = clock
@@ -162,13 +173,24 @@ class Turns:
     @contextmanager
     def turn(self, stage: int) -> Generator[None, None, None]:
         """Wait for a turn in `stage`, and end it. No stage begins before all are through the one
-        before.
+        before. What runs within runs on the CPU that all of them use.
         """
         self.ask(stage)
         while not self.is_next():
             self._pause(_POLL_S)
-        yield
+        with _on_one(self.cpu):
+            yield
         self.end()
+
+    @property
+    def cpu(self) -> int | None:
+        """The CPU on which all measure: the first seat's; None where threads cannot be placed, or
+        this process may not use it.
+        """
+        first = self._own if self._number == 1 else self._seat(1)
+        if self._own.cpu is None or first is None or first.cpu not in os.sched_getaffinity(0):
+            return None
+        return first.cpu
 
     def ask(self, stage: int) -> None:
         """Say that a turn in `stage` is wanted: turns of earlier stages are over for this one."""
@@ -184,16 +206,17 @@ class Turns:
         while True:
             # First this: the seats that are read afterwards are then all there will ever be.
             is_closed = (self._folder / _CLOSED).exists()
-            order: list[tuple[int, int, int]] = []
+            order = {self._number: self._own.place}
             absent: list[int] = []
             for number in self._others():
                 seat = self._seat(number)
-                order.append((seat.stage, seat.turns, number) if seat else (PREPARING, 0, number))
+                order[number] = seat.place if seat else (PREPARING, 0)
                 absent += [] if seat else [number]
             if is_closed and absent:
                 self._go_on_without(absent)
                 continue
-            first = min([*order, (self._own.stage, self._own.turns, self._number)])[2]
+            # Every second round goes from the last seat to the first.
+            first = min(order, key=lambda n: (*order[n], -n if order[n][1] % 2 else n))
             if first == self._number:
                 return True
             seat = self._seat(first)
@@ -217,7 +240,11 @@ class Turns:
             seat = None if number == self._number else self._seat(number)
             if seat is not None and seat.stage > PREPARING:
                 partners.append(Partner(seat.run_id, seat.name))
-        return TurnsTaken(self._number, self._own.of, partners), [NOTE + n for n in self._notes]
+        cpu, notes = self.cpu, list(self._notes)
+        if partners and cpu is None:
+            notes.append("not all on one CPU, and CPUs may differ in speed")
+        taken = TurnsTaken(self._number, self._own.of, cpu, partners)
+        return taken, [NOTE + note for note in notes]
 
     # -- seats
 
@@ -350,6 +377,38 @@ class Turns:
     def _note(self, text: str) -> None:
         self._notes.append(text)
         say(f"in turns: {text}")
+
+
+def _cpu() -> int | None:
+    """The CPU on which this thread runs now; None where threads cannot be placed on one."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    try:
+        # proc(5): field 39, "processor"; the name before it may hold blanks and brackets.
+        return int(Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()[36])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+@contextmanager
+def _on_one(cpu: int | None) -> Generator[None, None, None]:
+    """Run this thread on one CPU. Threads that are made meanwhile inherit that, and are freed."""
+    if cpu is None:
+        yield
+        return
+    everywhere, known = os.sched_getaffinity(0), _threads()
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, everywhere)
+        for thread in _threads() - known:
+            with suppress(OSError):  # it has ended
+                os.sched_setaffinity(thread, everywhere)
+
+
+def _threads() -> set[int]:
+    return {int(path.name) for path in Path("/proc/self/task").iterdir()}
 
 
 def _lock(descriptor: int, *, exclusive: bool, wait: bool) -> bool:

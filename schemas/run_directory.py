@@ -125,11 +125,13 @@ class TurnsTaken:
     Attributes:
         seat: Place in the order, from 1 on.
         of: Recordings that were expected.
+        cpu: The one on which the main threads of all ran; None if they were not placed.
         partners: The others that came and began to measure.
     """
 
     seat: int
     of: int
+    cpu: int | None = None
     partners: list[Partner] = field(default_factory=list[Partner])
 
 
@@ -274,7 +276,8 @@ def _turns(value: dict[str, Any]) -> TurnsTaken:
     fields = _known(TurnsTaken, value)
     partners = [Partner(**_known(Partner, item)) for item in fields.pop("partners", [])]
     taken = TurnsTaken(**fields, partners=partners)
-    if any(type(number) is not int for number in (taken.seat, taken.of)) or any(
+    numbers = [taken.seat, taken.of, *([] if taken.cpu is None else [taken.cpu])]
+    if any(type(number) is not int for number in numbers) or any(
         type(text) is not str for partner in partners for text in (partner.run_id, partner.name)
     ):
         raise TypeError(f"turns are {value!r:.60}")

@@ -80,8 +80,10 @@ def test_with_whom_turns_were_taken_is_read_back(tmp_path: Path, value: dict[str
 
     manifest = read(tmp_path, value)
 
-    assert manifest.turns == TurnsTaken(1, 2, [Partner("4567", "b")])
-    assert json.loads(manifest.to_json())["turns"] == {"seat": 1, "of": 2, "partners": [partner]}
+    assert manifest.turns == TurnsTaken(1, 2, None, [Partner("4567", "b")])
+    value["turns"]["cpu"] = 3
+    taken = {"seat": 1, "of": 2, "cpu": 3, "partners": [partner]}
+    assert json.loads(read(tmp_path, value).to_json())["turns"] == taken
 
 
 @pytest.mark.parametrize(
@@ -91,6 +93,7 @@ def test_with_whom_turns_were_taken_is_read_back(tmp_path: Path, value: dict[str
         ["b"],
         {"seat": 1},
         {"seat": "1", "of": 2},
+        {"seat": 1, "of": 2, "cpu": "3"},
         {"seat": 1, "of": 2, "partners": "b"},
         {"seat": 1, "of": 2, "partners": None},
         {"seat": 1, "of": 2, "partners": ["b"]},

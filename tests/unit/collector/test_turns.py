@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
@@ -60,17 +61,30 @@ def take(seat: Turns, stage: int) -> None:
     seat.end()
 
 
-def test_two_alternate_from_the_first_seat_on(come) -> None:
+def test_two_alternate_and_every_second_round_goes_the_other_way(come) -> None:
     a, b = come("a"), come("b")
     order: list[str] = []
     a.ask(TRACES)
     b.ask(TRACES)
-    for _ in range(6):
+    for _ in range(8):
         (seat,) = [seat for seat in (a, b) if seat.is_next()]
         order.append("a" if seat is a else "b")
         seat.end()
 
-    assert order == ["a", "b"] * 3
+    assert order == ["a", "b", "b", "a"] * 2
+
+
+def test_three_go_forth_and_back(come) -> None:
+    seats = {name: come(name, of=3) for name in "abc"}
+    for seat in seats.values():
+        seat.ask(LATENCY)
+    order = ""
+    for _ in range(9):
+        ((name, seat),) = [(name, seat) for name, seat in seats.items() if seat.is_next()]
+        order += name
+        seat.end()
+
+    assert order == "abc" + "cba" + "abc"
 
 
 def test_nobody_measures_before_all_are_ready(come, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,6 +329,75 @@ def test_whatever_happens_in_whichever_order_one_measures_at_a_time_and_all_get_
     finally:
         for seat in seats.values():
             die(seat)
+
+
+# -- CPUs
+
+
+@pytest.fixture
+def cpus() -> Generator[set[int], None, None]:
+    """Those of this thread, which are given back to it."""
+    allowed = os.sched_getaffinity(0)
+    yield allowed
+    os.sched_setaffinity(0, allowed)
+
+
+def test_all_measure_on_the_first_seats_cpu_and_wait_on_any(come, cpus: set[int]) -> None:
+    last = max(cpus)
+    os.sched_setaffinity(0, {last})
+    a = come("a")
+    os.sched_setaffinity(0, {min(cpus)})
+    b = come("b")
+    os.sched_setaffinity(0, cpus)
+    b.ask(LATENCY)
+
+    for seat in (a, b):
+        with seat.turn(LATENCY):
+            assert os.sched_getaffinity(0) == {last}
+        assert os.sched_getaffinity(0) == cpus
+        assert seat.described()[0].cpu == last
+
+
+def test_threads_that_are_made_in_a_turn_are_not_left_on_its_cpu(come, cpus: set[int]) -> None:
+    a = come("a", patience_s=0)
+    ended = threading.Event()
+    with a.turn(TRACES):
+        worker = threading.Thread(target=ended.wait)
+        worker.start()
+        assert worker.native_id is not None
+        assert os.sched_getaffinity(worker.native_id) == {a.cpu}
+    found = os.sched_getaffinity(worker.native_id)
+    ended.set()
+    worker.join()
+
+    assert found == cpus
+
+
+def test_an_error_in_a_turn_gives_the_cpus_back(come, cpus: set[int]) -> None:
+    a = come("a", patience_s=0)
+
+    with pytest.raises(ZeroDivisionError), a.turn(TRACES):
+        raise ZeroDivisionError
+
+    assert os.sched_getaffinity(0) == cpus
+
+
+def test_who_may_not_use_the_first_seats_cpu_says_so(come, cpus: set[int]) -> None:
+    if len(cpus) < 2:
+        pytest.skip("one CPU")
+    os.sched_setaffinity(0, {max(cpus)})
+    a = come("a")
+    os.sched_setaffinity(0, cpus - {max(cpus)})
+    b = come("b")
+    b.ask(LATENCY)
+    take(a, LATENCY)
+
+    with b.turn(LATENCY):
+        assert os.sched_getaffinity(0) == cpus - {max(cpus)}
+
+    taken, notes = b.described()
+    assert taken.cpu is None
+    assert notes == ["turns: not all on one CPU, and CPUs may differ in speed"]
 
 
 # -- processes
