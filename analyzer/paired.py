@@ -8,6 +8,7 @@ recordings give. Integer nanoseconds; ratios are of the second run to the first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -42,7 +43,8 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
 
     Keys: phases (by phase: pairs, the number of them; orchestration, elapsed and unprofiled, the
     medians of orchestration_ratios, elapsed_ratios and unprofiled_ratios, which hold for each pair
-    of traces the ratio of their median steps; None where a run does not know it), sentence.
+    of traces the ratio of their median steps, with orchestration_interval and so on as of
+    `interval`; None where a run does not know it), sentence.
     """
     if not in_turns(a["run"], b["run"]):
         return None
@@ -54,8 +56,26 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
             for key in _TIMES:
                 found = _ratios(pairs, key)
                 phases[phase][key] = median(found) if found else None
+                phases[phase][f"{key}_interval"] = interval(found or [])
                 phases[phase][f"{key}_ratios"] = found
     return {"phases": phases, "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases)}
+
+
+def interval(values: Sequence[float], confidence: float = 0.9) -> tuple[float, float] | None:
+    """The least and the largest median that the values speak for; None if they are too few.
+
+    Values k and n + 1 - k of n in their order, with the largest k for which the median lies between
+    them at this confidence, whatever the distribution (Conover, Practical Nonparametric Statistics,
+    section 3.2). It takes them for independent.
+    """
+    count, rank, outside = len(values), 0, 0
+    while rank < count and outside + comb(count, rank) <= 2**count * (1 - confidence) / 2:
+        outside += comb(count, rank)
+        rank += 1
+    if rank == 0:
+        return None
+    ordered = sorted(values)
+    return ordered[rank - 1], ordered[-rank]
 
 
 def _by_trace(value: dict[str, Any], phase: str) -> list[dict[str, float | None]]:
@@ -106,15 +126,21 @@ def _sentence(base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
     for phase, entry in phases.items():
         first = "elapsed" if entry["orchestration"] is None else "orchestration"
         shown = [key for key in (first, "unprofiled") if entry[key] is not None]
-        figures = [f"{_TIMES[key]} {entry[key]:.3f}" for key in shown]
+        figures = [f"{_TIMES[key]} {entry[key]:.3f}{_between(entry, key)}" for key in shown]
         parts += [f"{phase} {', '.join(figures)}"] if figures else []
     if not parts:
         return "Recorded in turns, but no phase has times in both runs."
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"
     most = max(entry["pairs"] for entry in phases.values())
+    has_bounds = any(entry[f"{key}_interval"] for entry in phases.values() for key in _TIMES)
     return (
         f"Recorded in turns: ratio of {other} to {base}, the median of {most} "
         f"pair{'' if most == 1 else 's'} of traces, which the host's speed moves least: "
-        f"{'; '.join(parts)}."
+        f"{'; '.join(parts)}{'; in brackets 90 % confidence' if has_bounds else ''}."
     )
+
+
+def _between(entry: dict[str, Any], key: str) -> str:
+    bounds = entry[f"{key}_interval"]
+    return "" if bounds is None else f" ({bounds[0]:.3f} to {bounds[1]:.3f})"

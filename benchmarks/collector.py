@@ -304,8 +304,12 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
             pair = {**of, "recordings": f"{runs[a].name}, {runs[b].name}"}
             rows.append(result("orchestration_ratio", "ratio", pair, [ratio]))
             if turns := pairs[a, b]["turns"]:
-                paired = turns["phases"][phase]["orchestration_ratios"] or []
+                of_pairs = turns["phases"][phase]
+                paired = of_pairs["orchestration_ratios"] or []
                 rows.append(result("orchestration_paired_ratio", "ratio", pair, paired))
+                # Of the median of these, at 90 % confidence: its least and its largest value.
+                between = list(of_pairs["orchestration_interval"] or [])
+                rows.append(result("orchestration_paired_interval", "ratio", pair, between))
         spread = max(medians) / min(medians) - 1
         rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
         # 1 if every step of a pair launched the same kernels in the same order, else 0.

@@ -82,3 +82,31 @@ def test_ratios_of_pairs_hold_where_medians_of_both_runs_do_not(
     assert in_nine_of_ten(off_one_after_the_other) > 0.25
     if slow_s == fast_s == 5:  # half of the time at each speed: the median is at either
         assert in_nine_of_ten(off_of_medians) > 0.2
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "largest"), [(5, 1, 5), (10, 2, 9), (15, 4, 12), (40, 15, 26)]
+)
+def test_the_interval_of_a_median_is_that_of_the_binomial_table(
+    count: int, least: int, largest: int
+) -> None:
+    values = [float(n) for n in range(count, 0, -1)]
+
+    assert paired.interval(values) == (least, largest)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0] * 4])
+def test_too_few_pairs_have_no_interval(values: list[float]) -> None:
+    assert paired.interval(values) is None
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    """Of a skewed distribution whose median is 1; by chance it may hold it more often."""
+    chance = random.Random(1)
+    held = 0
+    for _ in range(2000):
+        found = paired.interval([chance.lognormvariate(0, 0.5) for _ in range(15)])
+        assert found is not None
+        held += found[0] <= 1 <= found[1]
+
+    assert 0.9 <= held / 2000 < 0.98
