@@ -307,9 +307,10 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
                 of_pairs = turns["phases"][phase]
                 paired = of_pairs["orchestration_ratios"] or []
                 rows.append(result("orchestration_paired_ratio", "ratio", pair, paired))
-                # Of the median of these, at 90 % confidence: its least and its largest value.
-                between = list(of_pairs["orchestration_interval"] or [])
-                rows.append(result("orchestration_paired_interval", "ratio", pair, between))
+                between = of_pairs["orchestration_interval"] or ()
+                for bound, value in zip(("least", "largest"), between, strict=False):
+                    of_bound = {**pair, "median_at_90_percent": bound}
+                    rows.append(result("orchestration_paired_interval", "ratio", of_bound, [value]))
         spread = max(medians) / min(medians) - 1
         rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
         # 1 if every step of a pair launched the same kernels in the same order, else 0.
