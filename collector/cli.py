@@ -108,8 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     turns = record.add_argument_group(
         "recording in turns",
         "Recordings that are started together with the same folder measure in turns, a trace each, "
-        "never two at once: they see the same minutes of the host, so their times are comparable "
-        "even if the host changes its speed. Models and modes may differ; they must fit into the "
+        "never two at once and on one CPU: they see the same minutes of it, so times are comparable "
+        "even if it changes its speed. Models and modes may differ; they must fit into the "
         "GPU's memory together.",
     )
     turns.add_argument(

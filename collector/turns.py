@@ -5,7 +5,7 @@ the other. Those that take turns, a trace each, see the same minutes, so their m
 the speed wanders. Where the cores of a host differ in speed (those of a virtual machine do: each
 has its own neighbours), the same minutes are not enough: in its turn, a recording's main thread
 runs on the CPU that the first seat names. Only that thread does; those of CUDA and of its profiler
-keep all CPUs, and share none with it.
+keep all CPUs.
 
 Each recording has a seat in a folder that they share: `seat-K.lock`, which it holds locked as long
 as it lives, and `seat-K.json`, how far it is, which only it writes. There is no token that could be
