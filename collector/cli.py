@@ -108,9 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     turns = record.add_argument_group(
         "recording in turns",
         "Recordings that are started together with the same folder measure in turns, a trace each, "
-        "never two at once and on one CPU: they see the same minutes of it, so times are comparable "
-        "even if it changes its speed. Models and modes may differ; they must fit into the "
-        "GPU's memory together.",
+        "never two at once and on one CPU: they see the same minutes of it, so times can be "
+        "compared even if it changes its speed. Models and modes may differ; they must fit into "
+        "the GPU's memory together.",
     )
     turns.add_argument(
         "--turns",
