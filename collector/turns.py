@@ -44,6 +44,7 @@ PREPARING, LATENCY, TRACES, FLOOR = range(4)
 
 PATIENCE_S = 60.0
 _POLL_S = 0.01
+_LONG_S = 60.0  # a turn, kernel replay excepted, takes seconds
 _DOOR = "door.lock"
 _CLOSED = "closed"
 NOTE = "turns: "
@@ -136,6 +137,7 @@ class Turns:
         self._locks: dict[int, int] = {}  # file descriptors, by seat
         self._gone: set[int] = set()
         self._waiting_since: float | None = None
+        self._through_at = clock()  # with its last turn, or with the stage before
         self._notes: list[str] = []
         self._said: set[str] = set()
 
@@ -196,10 +198,12 @@ class Turns:
         """Say that a turn in `stage` is wanted: turns of earlier stages are over for this one."""
         if stage > self._own.stage:
             self._say_how_far(replace(self._own, stage=stage, turns=0))
+            self._through_at = self._clock()
 
     def end(self) -> None:
         """Pass the turn on."""
         self._say_how_far(replace(self._own, turns=self._own.turns + 1))
+        self._through_at = self._clock()
 
     def is_next(self) -> bool:
         """Is it this one's turn? Who has ended does not count, nor in time who has not come."""
@@ -226,6 +230,11 @@ class Turns:
             elif self._has_lock(first):
                 if seat.stage == PREPARING:
                     self._say_once(f"in turns: waiting until {seat.name} is ready")
+                elif self._clock() - self._through_at >= _LONG_S:
+                    self._say_once(
+                        f"in turns: it has been the turn of {seat.name} for {_LONG_S:g} s; if it "
+                        "is stopped or hangs, end it, and this recording goes on"
+                    )
                 return False
             else:
                 self._gone.add(first)

@@ -152,14 +152,12 @@ class _Keeper(threading.Thread):
                     "the server's log and memory, then have it tried again.",
                 )
         except Exception as error:  # the disk is full, the originals' place is away
-            what = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            if isinstance(error, HostboundError):
-                what = str(error)
-            self._log("job postponed", job=job["id"], team=job["team"], error=str(error))
+            text = f"{type(error).__name__}: {error}"
+            self._log("job postponed", job=job["id"], team=job["team"], error=text)
             if isinstance(error, Unreachable) and self._is_away(job):
                 self._note(lambda: self._jobs.requeue(job, counted=False))
                 self._pool.stopping.wait(_AWAY_S)
-            elif self._try_again(job, f"the server could not convert it: {what.rstrip('.')}."):
+            elif self._try_again(job, f"the server could not convert it: {cause(error)}."):
                 self._pool.stopping.wait(_AWAY_S)
         else:
             run_ids = [r["run_id"] for r in done.results if r["run_id"] and not r["error"]]
@@ -295,6 +293,19 @@ class _Keeper(threading.Thread):
             with contextlib.suppress(OSError):
                 self._pipe.close()
             self._pipe = None
+
+
+def cause(error: Exception) -> str:
+    """What a job's owner reads of an error that is the server's own. Hosts, users and places of the
+    server are in its log only.
+    """
+    if isinstance(error, Unreachable):
+        return "what it is kept in did not answer; the server's log says more"
+    if isinstance(error, HostboundError):
+        return str(error).rstrip(".")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"an error of its own ({type(error).__name__}), which the server's log shows"
 
 
 def resident_bytes(pid: int | None) -> int:

@@ -133,6 +133,28 @@ def test_a_partner_that_dies_is_not_waited_for(
     assert capsys.readouterr().err == "in turns: b ended early; going on without it\n"
 
 
+def test_a_partner_that_holds_its_turn_for_long_is_named_once(
+    come, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may replay kernels, or was stopped with Ctrl-Z: it lives, so it is waited for."""
+    clock = Clock()
+    a, b = come("a", clock=clock), come("b")
+    b.ask(TRACES)
+    take(a, TRACES)
+    for seconds in (59.0, 1.0, 100.0):
+        said = capsys.readouterr().err
+        assert said == ""
+        clock.now += seconds
+        assert not a.is_next()
+        if seconds == 1.0:
+            assert capsys.readouterr().err == (
+                "in turns: it has been the turn of b for 60 s; if it is stopped or hangs, end it, "
+                "and this recording goes on\n"
+            )
+    take(b, TRACES)
+    assert a.described()[1] == []
+
+
 def test_a_partner_that_is_through_is_not_waited_for_and_no_cause_for_a_note(come) -> None:
     a, b = come("a"), come("b")
     b.ask(TRACES)
