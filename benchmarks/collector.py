@@ -4,18 +4,23 @@ Part `workloads`: each is one `collector record` in a process of its own; its ru
 under --out. The peer is `torch.profiler` around the same steps, nothing else.
 
 Part `repeat`: one workload again and again, each time in a fresh process, every recording but the
-first `--like` the first. Do two recordings of the same thing agree? T_Orchestration and kernel
-sequences need the analyzer; where it is not installed, bring --out to a machine that has it and run
-the same command with --analyse there. With `--turns` there are two, recorded at the same time in
-turns, trace by trace.
+first `--like` the first. Do two recordings of the same thing agree? With `--turns` there are two,
+recorded at the same time in turns, trace by trace.
 
-Results go to `benchmarks/results/collector-<device>-<date>.json`, or `collector-repeat-...` and
-`collector-turns-...`, and as a table to stdout.
+Part `batches`: the prefill of GPT-2 by batch, logits of every position, all batches in turns: does
+T_Orchestration follow the batch, and where does HDBI pass one half?
+
+T_Orchestration, match tiers and kernel sequences need the analyzer. Where it is not installed,
+bring --out to a machine that has it and run the same command with --analyse there.
+
+Results go to `benchmarks/results/collector-<device>-<date>.json`, or `collector-repeat-...`,
+`collector-turns-...` and `collector-batches-...`, and as a table to stdout.
 
 Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 540]
        python benchmarks/collector.py --part repeat --out runs [--seconds 150] [--times 4]
        python benchmarks/collector.py --part repeat --turns --out runs [--seconds 100] [--traces 40]
-       python benchmarks/collector.py --part repeat [--turns] --out runs --analyse
+       python benchmarks/collector.py --part batches --out runs [--seconds 200] [--traces 40]
+       python benchmarks/collector.py [--part PART] [--turns] --out runs --analyse
 """
 
 from __future__ import annotations
@@ -28,16 +33,16 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from result_file import ROOT, Result, environment, print_table, result, write
+from collector_analyse import batch_rows, repeat_rows, replay_rows
+from result_file import Result, environment, print_table, result, write
 
 COMMON = ["--new-tokens", "5", "--warmup", "5"]
 GPT2 = [*COMMON, "--latency-runs", "30", "--trace-runs", "3", "--replay-runs", "100"]
@@ -57,6 +62,11 @@ WORKLOADS: dict[str, list[str]] = {
 # the time as it is.
 REPEAT = [*COMMON[:2], "--model", "gpt2", "--warmup", "10", "--latency-runs", "10"]
 REPEAT += ["--trace-runs", "5", "--no-replay", "--replay-runs", "100"]
+PAIR = {f"turns-{n}": REPEAT for n in (1, 2)}
+# One decode step, so that many traces stay small; a round of five turns takes some three seconds.
+BATCH = ["--model", "gpt2", "--all-logits", "--new-tokens", "2", "--warmup", "10"]
+BATCH += ["--latency-runs", "10", "--no-replay", "--replay-runs", "100"]
+BATCHES = {f"batches-{n}": [*BATCH, "--batch-size", str(n)] for n in (1, 2, 4, 8, 16)}
 # A recording of REPEAT without any waiting, and the most that one may wait for a steady host.
 REPEAT_COST_S = 24.0
 REPEAT_BUDGET_S = 15.0
@@ -228,19 +238,21 @@ def repeat(
 
 
 def in_turns(
-    out: Path, device: str, traces: int, deadline: float, options: list[str] = REPEAT
+    out: Path, device: str, traces: int, deadline: float, workloads: dict[str, list[str]]
 ) -> list[Result]:
-    """Record the same workload twice at the same time, in turns."""
-    names = ["turns-1", "turns-2"]
-    more = ["--turns", str(out / "turns"), "--trace-runs", str(traces)]
+    """Record workloads at the same time, in turns; pairs of traces are those of the first two."""
+    more = ["--turns", str(out / "turns"), "--turns-of", str(len(workloads))]
+    more += ["--trace-runs", str(traces)]
     limit_s = max(deadline - time.monotonic(), 1.0)
-    with ThreadPoolExecutor(len(names)) as pool:
+    with ThreadPoolExecutor(len(workloads)) as pool:
         started = [
-            pool.submit(record, name, [*options, *more], out, device, limit_s) for name in names
+            pool.submit(record, name, [*options, *more], out, device, limit_s)
+            for name, options in workloads.items()
         ]
         found = [future.result() for future in started]
     rows = [row for each in found for row in each]
-    return rows + pair_rows(*(out / name for name in names)) if all(found) else rows
+    one, other, *_ = (out / name for name in workloads)
+    return rows + pair_rows(one, other) if all(found) else rows
 
 
 def pair_rows(one: Path, other: Path) -> list[Result]:
@@ -263,97 +275,23 @@ def pair_rows(one: Path, other: Path) -> list[Result]:
     return rows
 
 
-def repeat_rows(runs: list[Path]) -> list[Result]:
-    """Do recordings agree? T_Orchestration of each step, ratios of medians, kernel sequences; of
-    recordings in turns the ratios of their pairs of traces."""
-    sys.path.append(str(ROOT))
-    # Only here: the GPU side needs no analyzer.
-    from analyzer import compare, queries
-    from analyzer.ingest import ingest
-
-    rows: list[Result] = []
-    with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "repeat.duckdb"
-        ids = [found.run_id for found in ingest(runs, store, jobs=1)]
-        with queries.connect(store) as connection:
-            steps = [queries.steps(connection, run_id) for run_id in ids]
-            pairs = {
-                (a, b): compare.compare(connection, [ids[a], ids[b]])["pairs"][0]
-                for a, b in combinations(range(len(ids)), 2)
-            }
-    phases = list(dict.fromkeys(step["phase"] for step in steps[0]))
-    for phase in phases:
-        medians: list[float] = []
-        for run, own in zip(runs, steps, strict=True):
-            chosen = [step for step in own if step["phase"] == phase]
-            parameters = {"system": "hostbound", "workload": run.name, "phase": phase}
-            for key, metric in (
-                ("orchestration_ns", "orchestration"),
-                ("device_active_ns", "device_active"),
-            ):
-                samples = [step[key] for step in chosen if step[key] is not None]
-                rows.append(result(metric, "ns", parameters, samples))
-                if key == "orchestration_ns" and samples:
-                    medians.append(median(samples))
-        if len(medians) < len(runs):
-            sys.stderr.write(f"{phase}: a recording has no T_Orchestration\n")
-            continue
-        ratios = [medians[b] / medians[a] for a, b in pairs]
-        of = {"system": "hostbound", "phase": phase}
-        for (a, b), ratio in zip(pairs, ratios, strict=True):
-            pair = {**of, "recordings": f"{runs[a].name}, {runs[b].name}"}
-            rows.append(result("orchestration_ratio", "ratio", pair, [ratio]))
-            if turns := pairs[a, b]["turns"]:
-                of_pairs = turns["phases"][phase]
-                paired = of_pairs["orchestration_ratios"] or []
-                rows.append(result("orchestration_paired_ratio", "ratio", pair, paired))
-                between = of_pairs["orchestration_interval"] or ()
-                for bound, value in zip(("least", "largest"), between, strict=False):
-                    of_bound = {**pair, "median_at_90_percent": bound}
-                    rows.append(result("orchestration_paired_interval", "ratio", of_bound, [value]))
-        spread = max(medians) / min(medians) - 1
-        rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
-        # 1 if every step of a pair launched the same kernels in the same order, else 0.
-        alike = [
-            (pair["sequences"] or {"phases": {}})["phases"].get(phase) for pair in pairs.values()
-        ]
-        same = [int(bool(entry) and entry["identical"] == entry["steps"]) for entry in alike]
-        rows.append(result("kernel_sequences_identical", "bool", of, same))
-    return rows
-
-
-def repeat_part(args: argparse.Namespace) -> list[Result]:
-    """Record, unless that is done; analyse where the analyzer is."""
-    kind = "turns" if args.turns else "repeat"
-    path = args.out / f"{kind}.json"
-    if not args.analyse:
-        args.out.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + args.seconds
-        if args.turns:
-            rows = in_turns(args.out, args.device, args.traces, deadline)
-        else:
-            rows = repeat(args.out, args.device, args.times, deadline)
-            if deadline - time.monotonic() > REPEAT_COST_S:
-                rows += peer(args.device)
-        host = environment("torch", "transformers", "triton", "orjson")
-        path.write_text(json.dumps({"environment": host, "results": [asdict(r) for r in rows]}))
-    recorded = json.loads(path.read_text())
-    rows = [Result(**row) for row in recorded["results"]]
-    runs = sorted(p.parent for p in args.out.glob(f"{kind}-*/manifest.json"))
-    if len(runs) < 2:
-        sys.stderr.write(f"{len(runs)} recordings: nothing to compare\n")
-    elif importlib.util.find_spec("duckdb") is None:
-        sys.stderr.write(f"no analyzer here: take {args.out} to one and add --analyse\n")
-    else:
-        rows += repeat_rows(runs)
-    write(f"collector-{kind}", args.label, recorded["environment"], rows)
-    return rows
-
-
-def workloads_part(args: argparse.Namespace) -> list[Result]:
-    """Record what fits into the time, in order of value."""
-    host = environment("torch", "transformers", "triton", "orjson")
+def recorded(args: argparse.Namespace, kind: str) -> Iterator[list[Result]]:
+    """All rows so far, each time that something is recorded."""
     deadline = time.monotonic() + args.seconds
+    if kind == "workloads":
+        yield from workloads(args, deadline)
+    elif kind == "repeat":
+        rows = repeat(args.out, args.device, args.times, deadline)
+        if deadline - time.monotonic() > REPEAT_COST_S:
+            rows += peer(args.device)
+        yield rows
+    else:
+        chosen = PAIR if kind == "turns" else BATCHES
+        yield in_turns(args.out, args.device, args.traces, deadline, chosen)
+
+
+def workloads(args: argparse.Namespace, deadline: float) -> Iterator[list[Result]]:
+    """Record what fits into the time, in order of value."""
     results: list[Result] = []
     chosen = {k: v for k, v in WORKLOADS.items() if args.only is None or k in args.only}
     steps = [*chosen.items()]
@@ -365,29 +303,56 @@ def workloads_part(args: argparse.Namespace) -> list[Result]:
         if number == 0:
             results += peer(args.device)
         sys.stderr.write(f"{name} done\n")
-        write("collector", args.label, host, results)
-    return results
+        yield results
+
+
+def part(args: argparse.Namespace) -> list[Result]:
+    """Record, unless that is done; analyse where the analyzer is."""
+    kind = "turns" if args.part == "repeat" and args.turns else args.part
+    label = "collector" if kind == "workloads" else f"collector-{kind}"
+    path = args.out / f"{kind}.json"
+    if not args.analyse:
+        args.out.mkdir(parents=True, exist_ok=True)
+        host = environment("torch", "transformers", "triton", "orjson")
+        for rows in recorded(args, kind):
+            path.write_text(json.dumps({"environment": host, "results": [asdict(r) for r in rows]}))
+            write(label, args.label, host, rows)
+    found = json.loads(path.read_text())
+    rows = [Result(**row) for row in found["results"]]
+    names = WORKLOADS if kind == "workloads" else [p.name for p in args.out.glob(f"{kind}-*")]
+    runs = sorted(
+        args.out / name for name in names if (args.out / name / "manifest.json").is_file()
+    )
+    if len(runs) < (1 if kind == "workloads" else 2):
+        sys.stderr.write(f"{len(runs)} recordings: nothing to compare\n")
+    elif importlib.util.find_spec("duckdb") is None:
+        sys.stderr.write(f"no analyzer here: take {args.out} to one and add --analyse\n")
+    else:
+        analyse = {"workloads": replay_rows, "batches": batch_rows}.get(kind, repeat_rows)
+        rows += analyse(runs)
+    write(label, args.label, found["environment"], rows)
+    return rows
 
 
 def main() -> int:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=("workloads", "repeat"), default="workloads")
+    parser.add_argument("--part", choices=("workloads", "repeat", "batches"), default="workloads")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", nargs="*", default=None, help="of the part workloads")
     parser.add_argument("--times", type=int, default=4, help="recordings of the part repeat")
     parser.add_argument(
         "--turns", action="store_true", help="repeat: two at the same time, in turns"
     )
-    parser.add_argument("--traces", type=int, default=40, help="of each recording with --turns")
-    parser.add_argument("--analyse", action="store_true", help="repeat: what is recorded already")
+    parser.add_argument("--traces", type=int, default=40, help="of each recording in turns")
+    parser.add_argument("--analyse", action="store_true", help="what is recorded already")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=None, help="time for the part")
     parser.add_argument("--label", default="h200", help="device, in the result file's name")
     args = parser.parse_args()
-    default_s = {"workloads": 540.0, "repeat": 100.0 if args.turns else 150.0}
+    default_s = {"workloads": 540.0, "repeat": 100.0 if args.turns else 150.0, "batches": 200.0}
     args.seconds = args.seconds or default_s[args.part]
-    print_table(repeat_part(args) if args.part == "repeat" else workloads_part(args))
+    print_table(part(args))
     return 0
 
 

@@ -1,5 +1,5 @@
-"""The benchmark's part `repeat`: records in fresh processes, each like the first or two in turns,
-and says whether they agree."""
+"""The collector's benchmark: records in fresh processes, each like the first or several in turns;
+says whether they agree, how exact the replay is, and what the batch does."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_recorded_on_one_machine_and_analysed_on_another(
 ) -> None:
     """The GPU host has no analyzer; its environment stays with the results."""
 
-    def recorded(out: Path, device: str, times: int, deadline: float) -> list[Any]:
-        assert (device, times) == ("cuda:0", {"repeat": 4, "turns": 15}[kind])
+    def recorded(out: Path, device: str, times: int, deadline: float, *of: Any) -> list[Any]:
+        assert (device, times) == ("cuda:0", {"repeat": 4, "turns": 40}[kind])
         assert 0 < deadline - time.monotonic() <= {"repeat": 150, "turns": 100}[kind]
         for number in (1, 2):
             named(samples_dir / "gpt2-bs1-s512", out / f"{kind}-{number}")
@@ -159,7 +159,8 @@ def test_two_in_turns_are_recorded_at_the_same_time_and_told_apart_pair_by_pair(
     out = tmp_path / "runs"
     out.mkdir()
 
-    found = benchmark.in_turns(out, "cpu", 3, time.monotonic() + 100, tiny(tmp_path))
+    pair = dict.fromkeys(("turns-1", "turns-2"), tiny(tmp_path))
+    found = benchmark.in_turns(out, "cpu", 3, time.monotonic() + 100, pair)
 
     first, second = (read_manifest(out / f"turns-{n}") for n in (1, 2))
     assert first.turns is not None
@@ -185,10 +186,50 @@ def test_two_in_turns_that_take_too_long_are_ended(
     out = tmp_path / "runs"
     out.mkdir()
 
-    assert benchmark.in_turns(out, "cpu", 3, time.monotonic(), ["--model", "gpt2"]) == []
+    pair = {name: ["--model", "gpt2"] for name in ("turns-1", "turns-2")}
+    assert benchmark.in_turns(out, "cpu", 3, time.monotonic(), pair) == []
 
     assert "turns-1: not done after 1 s" in capsys.readouterr().err
     assert list(out.glob("turns-*")) == []
+
+
+def test_the_replays_share_of_exact_matches_is_told_with_its_reasons(
+    benchmark: ModuleType, samples_dir: Path, tmp_path: Path
+) -> None:
+    run = named(samples_dir / "gpt2-bs1-s512", tmp_path / "gpt2-bs1-s512")
+
+    found = benchmark.replay_rows([run])
+
+    launches = rows(found, "launches")
+    total = sum(row.p50 for row in launches)
+    exact = sum(
+        row.p50
+        for row in launches
+        if row.parameters["tier"] == "exact" and row.parameters["same_configuration"]
+    )
+    (share,) = rows(found, "launches_exact")
+    (cost,) = rows(found, "orchestration_exact")
+    assert total == 3 * 1276
+    assert share.p50 == exact / total > 0.95
+    assert 0.98 < cost.p50 <= 1
+    assert rows(found, "above_floor", family="elementwise")[0].n > 3
+    assert rows(found, "orchestration", phase="decode")[0].n == 12
+
+
+def test_batches_are_told_against_the_smallest_one(
+    benchmark: ModuleType, samples_dir: Path, tmp_path: Path
+) -> None:
+    runs = [named(samples_dir / f"gpt2-bs{n}-s512", tmp_path / f"batches-{n}") for n in (8, 1)]
+
+    found = benchmark.batch_rows(runs)
+
+    (small, large) = rows(found, "orchestration", phase="prefill")
+    assert [row.parameters["workload"] for row in (small, large)] == ["batches-1", "batches-8"]
+    (ratio,) = rows(found, "orchestration_max_to_min", phase="prefill")
+    assert ratio.p50 == max(small.p50, large.p50) / min(small.p50, large.p50)
+    (one, other) = rows(found, "hdbi", phase="prefill")
+    assert one.p50 < other.p50
+    assert rows(found, "orchestration_paired_ratio") == []  # not recorded in turns
 
 
 def tiny(folder: Path) -> list[str]:
