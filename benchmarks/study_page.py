@@ -1,8 +1,8 @@
 # ruff: noqa: E501  (paragraphs of a page, as long as they are)
 """Writes docs/study.md from the study's result file; every number in it comes from there.
 
-The hybrid runtime's TTFT table comes from `benchmarks/results/hybrid-*.json`. The text around the
-tables takes its numbers from the same rows, so that a new recording changes both.
+The hybrid runtime's TTFT table comes from `benchmarks/results/hybrid-*.json`, that of batches in
+turns from `benchmarks/results/collector-batches-*.json`. The text around the tables takes its numbers from the same rows, so that a new recording changes both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import textwrap
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import study_tables as t
 from analyzer import predict
@@ -25,14 +25,29 @@ WIDTH = 120
 HYBRID = RESULTS / "hybrid-nvidia-h200-2026-11-30.json"
 
 
-def page(content: dict[str, Any], hybrid: dict[str, Any]) -> str:
+BATCHES = RESULTS / "collector-batches-h200-2026-11-30.json"
+
+
+class Others(NamedTuple):
+    """Contents of the result files that are not the study's own."""
+
+    hybrid: dict[str, Any]
+    batches: dict[str, Any]
+
+
+def others(hybrid: Path = HYBRID, batches: Path = BATCHES) -> Others:
+    """Read them."""
+    return Others(*(json.loads(path.read_text(encoding="utf-8")) for path in (hybrid, batches)))
+
+
+def page(content: dict[str, Any], beside: Others) -> str:
     """The whole of docs/study.md."""
     book = Book(content)
     parts = (
         _head, _floor, _gpt2, _experts, _families, _attention, _slow, _hybrid, _predictions,
         _validity, _end,
     )  # fmt: skip
-    made = [part(book, hybrid) for part in parts]
+    made = [part(book, beside) for part in parts]
     return "\n\n".join(wrapped("\n\n".join(made).split("\n\n"))) + "\n"
 
 
@@ -63,10 +78,10 @@ def _fill(text: str, first: str, later: str) -> str:
     )
 
 
-def write(source: Path, target: Path = PAGE, hybrid: Path = HYBRID) -> Path:
+def write(source: Path, target: Path = PAGE) -> Path:
     """Write the page; returns its path."""
-    content, other = (json.loads(path.read_text(encoding="utf-8")) for path in (source, hybrid))
-    target.write_text(page(content, other), encoding="utf-8")
+    content = json.loads(source.read_text(encoding="utf-8"))
+    target.write_text(page(content, others()), encoding="utf-8")
     return target
 
 
@@ -121,7 +136,7 @@ def claims(book: Book) -> list[str]:
     ]
 
 
-def _head(book: Book, _hybrid: dict[str, Any]) -> str:
+def _head(book: Book, _beside: Others) -> str:
     about = book.content["environment"]
     versions = about["versions"]
     listed = "\n".join(claims(book))
@@ -145,7 +160,7 @@ What not to conclude: absolute host times of this virtual machine are not those 
 speeds here (see [9](#9-validity)), the device's do not."""
 
 
-def _floor(book: Book, _hybrid: dict[str, Any]) -> str:
+def _floor(book: Book, _beside: Others) -> str:
     of = {"item": 1, "launch_api": "cudaLaunchKernel"}
     start, end, cost = (
         (book.p50("launch_floor", definition=d, **of) or 0.0) / US
@@ -169,8 +184,11 @@ floor is lower). How much is due to which cannot be told on one host: open. The 
 machine does: between the first and the third lies a factor of {number((book.p50("launch_floor", definition="annotation_to_kernel_start", **of) or 0) / US / end)}."""
 
 
-def _gpt2(book: Book, _hybrid: dict[str, Any]) -> str:
+def _gpt2(book: Book, beside: Others) -> str:
     low, high = t.flat(book)
+    turns = Book(beside.batches)
+    spread = turns.p50("orchestration_max_to_min", phase="prefill")
+    passes = t.half(t.turns_points(turns))
     one = {"name": t.gpt2_name(1), "phase": "prefill"}
     launches = book.p50("launches", **one) or 0.0
     each = (book.p50("launch_path", **one) or 0.0) / max(launches, 1) - PAPER_FLOOR_NS
@@ -199,10 +217,17 @@ Ours lies between {number(low)} and {number(high)} ms, above the paper's 5.04 to
 {number(extra / MS)} ms of the difference ({number(launches)} launches, {number(each / US)} us each above the paper's
 floor); the highest values are of small batches recorded while the host was in its slower mode (9), which has nothing to
 do with the batch. T_DeviceActive is {number(device[0])} (batch 1) and {number(device[1])} (batch 16) of the paper's: GPU,
-library and driver differ."""
+library and driver differ.
+
+All batches again, logits of every position, this time
+[in turns](collector.md#in-turns): 40 traces each, trace by trace on one CPU, so that all met the same speeds of the host
+(`benchmarks/collector.py --part batches`, commit {beside.batches["commit"]}). The largest median T_Orchestration is
+{number(spread)} times the least; HDBI passes 0.5 at batch {"-" if passes is None else f"{passes:.1f}"}.
+
+{t.gpt2_in_turns(turns)}"""
 
 
-def _experts(book: Book, _hybrid: dict[str, Any]) -> str:
+def _experts(book: Book, _beside: Others) -> str:
     dense = [
         (t.per_token(book, t.experts_name(m, 4, None)) or 0.0) / paper
         for m, paper in (("llama-3.2-1b", 847.5), ("llama-3.2-3b", 1536.9))
@@ -236,7 +261,7 @@ steps were recorded; the host loop's decode steps differ by their routing).
   conclusion that a mixture makes 8 to 11 times the launches of a dense model holds for the host loop only."""
 
 
-def _families(book: Book, _hybrid: dict[str, Any]) -> str:
+def _families(book: Book, _beside: Others) -> str:
     return f"""## 4. Launch cost above the floor, by kernel family
 
 A sample is one kernel identity: the median of its replay less the floor of its launch API, in us.
@@ -251,7 +276,7 @@ floor moves by more than that with the way of sampling alone (9). Neighbours in 
 recordings ([decision 5](decisions/0005-replay-in-warm-blocks.md)); its ends do not."""
 
 
-def _attention(book: Book, _hybrid: dict[str, Any]) -> str:
+def _attention(book: Book, _beside: Others) -> str:
     return f"""## 5. Better in everything, and HDBI falls: eager attention against SDPA
 
 {t.attention(book)}
@@ -261,7 +286,7 @@ work shrank more than the host's. A lower HDBI is no regression: it says that th
 times; read HDBI to decide where to look. (One trace each, of two sessions.)"""
 
 
-def _slow(book: Book, _hybrid: dict[str, Any]) -> str:
+def _slow(book: Book, _beside: Others) -> str:
     return f"""## 6. The CPU's effect, the same GPU
 
 GPT-2, batch 1, prompt 512. The launching thread is pinned to one core and shares it with busy processes.
@@ -284,7 +309,8 @@ clock. Caches, memory and the path to the GPU change with it, and a competing pr
 is slow throughout. The paper's numbers are of two hosts; ours are a model of one, and say so."""
 
 
-def _hybrid(book: Book, hybrid: dict[str, Any]) -> str:
+def _hybrid(book: Book, beside: Others) -> str:
+    hybrid = beside.hybrid
     launches, busy = (
         [book.p50(metric, name=name, phase="decode") for name in t.HYBRID.values()]
         for metric in ("launches", "device_busy")
@@ -319,7 +345,7 @@ device has work of its own. Eager's p99 is that of {gaps} gaps and has outliers 
 was measured at one prompt length (256), not at each."""
 
 
-def _predictions(book: Book, _hybrid: dict[str, Any]) -> str:
+def _predictions(book: Book, _beside: Others) -> str:
     errors = t.errors(book)
     assumed = predict.GAPS["NVIDIA H200"].mean_ns
     phases = [100 * median(t.errors(book, phase)) for phase in ("prefill", "decode")]
@@ -372,7 +398,7 @@ def _percent(value: float) -> str:
     return f"{100 * value:.2f} %" if value >= 1e-4 else "0.01 %"
 
 
-def _validity(book: Book, _hybrid: dict[str, Any]) -> str:
+def _validity(book: Book, _beside: Others) -> str:
     worst, steps = t.ledger_difference(book)
     found = [value for _, _, value in t.inflation(book)]
     ratios = t.orchestration_ratios(book)
@@ -399,8 +425,9 @@ nearly all the time, it is between
 T_Orchestration does not: in one process of three every account of the profiled steps, Python's own too, took
 {number(slower)} times as long. A few recordings of other runs show the same (GPT-2, batch 1 and 2): it begins with a
 recording and ends within it, and un-profiled steps have it too (GPT-2, batch 1: {_ms(low)} to {_ms(high)}). So it is the
-host, not the profiler; a slower or shared core of the virtual machine is our guess, not a finding: open. A comparison of
-T_Orchestration needs several recordings, and a look at their spread.
+host, not the profiler: each CPU of the virtual machine changes its speed by a factor of two, on its own, as was found since
+([decision 7](decisions/0007-traces-at-one-speed-of-the-host.md)). Recordings in turns on one CPU agree within 1.5 %; others
+need a look at their spread.
 
 {t.repeatability(book)}
 
@@ -425,7 +452,7 @@ def _range(book: Book) -> str:
     return f"{max(found):.0f}"
 
 
-def _end(book: Book, _hybrid: dict[str, Any]) -> str:
+def _end(book: Book, _beside: Others) -> str:
     failed = book.content["not_recorded"]
     listed = "\n".join(f"- `{f['name']}`: {f['reason']}" for f in failed)
     lacking = (

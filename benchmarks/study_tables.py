@@ -148,15 +148,56 @@ def flat(book: Book) -> tuple[float, float]:
 
 def crossover(book: Book, logits: str = "all") -> float | None:
     """The batch at which HDBI passes 0.5, between the two measured ones by interpolation."""
-    points = [
-        (batch, value)
-        for batch in BATCHES
-        if (value := book.p50("hdbi", name=gpt2_name(batch, logits), phase="prefill")) is not None
-    ]
+    return half(
+        [
+            (batch, value)
+            for batch in BATCHES
+            if (value := book.p50("hdbi", name=gpt2_name(batch, logits), phase="prefill"))
+            is not None
+        ]
+    )
+
+
+def half(points: Sequence[tuple[int, float]]) -> float | None:
+    """Where HDBI by batch passes 0.5, by interpolation."""
     for (a, low), (b, high) in pairwise(points):
         if low < 0.5 <= high:
             return a + (b - a) * (0.5 - low) / (high - low)
     return None
+
+
+def turns_points(turns: Book) -> list[tuple[int, float]]:
+    """HDBI of the median prefill by batch, of `collector.py --part batches`."""
+    return [
+        (batch, value)
+        for batch in BATCHES
+        if (value := turns.p50("hdbi", workload=f"batches-{batch}", phase="prefill")) is not None
+    ]
+
+
+def gpt2_in_turns(turns: Book) -> str:
+    """Batches that were recorded in turns; ratios are medians of pairs of traces, to batch 1."""
+    rows: list[list[str]] = []
+    for batch in BATCHES:
+        of = {"workload": f"batches-{batch}", "phase": "prefill"}
+        pair = {"phase": "prefill", "recordings": f"batches-1, batches-{batch}"}
+        ratio = turns.p50("orchestration_paired_ratio", **pair)
+        least, largest = (
+            turns.p50("orchestration_paired_interval", median_at_90_percent=bound, **pair)
+            for bound in ("least", "largest")
+        )
+        rows.append(
+            [
+                str(batch),
+                cell(turns.one("device_active", **of), MS),
+                cell(turns.one("orchestration", **of), MS),
+                "" if ratio is None else f"{ratio:.3f} ({number(least)} to {number(largest)})",
+                cell(turns.one("hdbi", **of)),
+                cell(turns.one("step_unprofiled_beside", **of), MS),
+            ]
+        )
+    head = ["batch", "T_DeviceActive, ms", "T_Orchestration, ms", "to batch 1, pair by pair (90 %)"]
+    return table([*head, "HDBI", "un-profiled step beside, ms"], rows)
 
 
 # 3 ----------------------------------------------------------------------------------------------
