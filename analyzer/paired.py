@@ -48,9 +48,10 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
     """
     if not in_turns(a["run"], b["run"]):
         return None
+    sides = [(value["steps"], _beside(value["run"])) for value in (a, b)]
     phases: dict[str, dict[str, Any]] = {}
     for phase in a["phases"]:
-        pairs = list(zip(*(_by_trace(value, phase) for value in (a, b)), strict=False))
+        pairs = list(zip(*(_by_trace(*side, phase) for side in sides), strict=False))
         if pairs:
             phases[phase] = {"pairs": len(pairs)}
             for key in _TIMES:
@@ -61,50 +62,58 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
     return {"phases": phases, "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases)}
 
 
-def interval(values: Sequence[float], confidence: float = 0.9) -> tuple[float, float] | None:
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
     """The least and the largest median that the values speak for; None if they are too few.
 
     Values k and n + 1 - k of n in their order, with the largest k for which the median lies between
-    them at this confidence, whatever the distribution (Conover, Practical Nonparametric Statistics,
-    section 3.2). It takes them for independent.
+    them at a confidence of 90 %, whatever the distribution (Conover, Practical Nonparametric
+    Statistics, section 3.2). It takes them for independent.
     """
-    count, rank, outside = len(values), 0, 0
-    while rank < count and outside + comb(count, rank) <= 2**count * (1 - confidence) / 2:
-        outside += comb(count, rank)
+    count, rank, outside = len(values), 0, 1
+    # 5 % on each side; in integers, as the number of ways has hundreds of digits.
+    while rank < count and 20 * outside <= 2**count:
         rank += 1
+        outside += comb(count, rank)
     if rank == 0:
         return None
     ordered = sorted(values)
     return ordered[rank - 1], ordered[-rank]
 
 
-def _by_trace(value: dict[str, Any], phase: str) -> list[dict[str, float | None]]:
+def _by_trace(
+    steps: list[dict[str, Any]], beside: list[dict[str, list[int]]], phase: str
+) -> list[dict[str, float | None]]:
     """The median step of a phase in each trace, in the order of recording, by keys of _TIMES."""
     traces: dict[int, list[dict[str, Any]]] = {}
-    for step in value["steps"]:
+    for step in steps:
         if step["phase"] == phase:
             traces.setdefault(step["trace_id"], []).append(step)
-    beside = _beside(value["run"], phase)
+    if len(beside) != len(traces):
+        beside = [{} for _ in traces]
     return [
         {
-            "orchestration": _median([step["orchestration_ns"] for step in steps]),
-            "elapsed": _median([step["elapsed_ns"] for step in steps]),
-            "unprofiled": beside[number] if len(beside) == len(traces) else None,
+            "orchestration": _median([step["orchestration_ns"] for step in own]),
+            "elapsed": _median([step["elapsed_ns"] for step in own]),
+            "unprofiled": _median(unprofiled.get(phase, [])),
         }
-        for number, (_, steps) in enumerate(sorted(traces.items()))
+        for (_, own), unprofiled in zip(sorted(traces.items()), beside, strict=True)
     ]
 
 
-def _beside(run: dict[str, Any], phase: str) -> list[float | None]:
-    """The median un-profiled step of a phase just before each trace."""
-    manifest, found = host_speed.manifest_of(run), list[float | None]()
+def _beside(run: dict[str, Any]) -> list[dict[str, list[int]]]:
+    """The un-profiled steps just before each trace, by phase."""
+    found: list[dict[str, list[int]]] = []
+    manifest = host_speed.manifest_of(run)
     if manifest is None:
         return found
     for trace in manifest.traces:
         if trace.role == "trace":
-            walls = trace.unprofiled_step_wall_ns or []
-            phases = host_speed.phases_of(manifest, len(walls))
-            found.append(_median([w for w, p in zip(walls, phases, strict=False) if p == phase]))
+            walls: dict[str, list[int]] = {}
+            unprofiled = trace.unprofiled_step_wall_ns or []
+            phases = host_speed.phases_of(manifest, len(unprofiled))
+            for wall, phase in zip(unprofiled, phases, strict=False):
+                walls.setdefault(phase, []).append(wall)
+            found.append(walls)
     return found
 
 

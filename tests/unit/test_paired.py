@@ -85,7 +85,8 @@ def test_ratios_of_pairs_hold_where_medians_of_both_runs_do_not(
 
 
 @pytest.mark.parametrize(
-    ("count", "least", "largest"), [(5, 1, 5), (10, 2, 9), (15, 4, 12), (40, 15, 26)]
+    ("count", "least", "largest"),
+    [(5, 1, 5), (10, 2, 9), (15, 4, 12), (40, 15, 26), (2000, 963, 1038)],
 )
 def test_the_interval_of_a_median_is_that_of_the_binomial_table(
     count: int, least: int, largest: int
