@@ -12,9 +12,9 @@ as it lives, and `seat-K.json`, how far it is, which only it writes. There is no
 lost: it is the turn of the one that is least far, by stage, turns taken in it, and seat (first to
 last, then last to first, so that a steady drift of the host favours none). Who measures stays the
 least far until it is through, and what one reads late of another is less than what that other has
-done, so no two ever think that it is their turn. The operating system frees the
-lock of a process however it ends; whoever has none is no longer waited for. No clock is held
-against that of another process.
+done, so no two ever think that it is their turn. The operating system frees the lock of a process
+however it ends; whoever has none is no longer waited for. No clock is held against that of another
+process.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class Turns:
         self._locks: dict[int, int] = {}  # file descriptors, by seat
         self._gone: set[int] = set()
         self._waiting_since: float | None = None
-        self._through_at = clock()  # with its last turn, or with the stage before
+        self._waited_for: tuple[int, tuple[int, int]] | None = None  # whose turn it is, and which
+        self._waited_for_since = 0.0
         self._notes: list[str] = []
         self._said: set[str] = set()
 
@@ -198,12 +199,10 @@ class Turns:
         """Say that a turn in `stage` is wanted: turns of earlier stages are over for this one."""
         if stage > self._own.stage:
             self._say_how_far(replace(self._own, stage=stage, turns=0))
-            self._through_at = self._clock()
 
     def end(self) -> None:
         """Pass the turn on."""
         self._say_how_far(replace(self._own, turns=self._own.turns + 1))
-        self._through_at = self._clock()
 
     def is_next(self) -> bool:
         """Is it this one's turn? Who has ended does not count, nor in time who has not come."""
@@ -228,13 +227,7 @@ class Turns:
                 if not self._close_in_time(len(absent)):
                     return False
             elif self._has_lock(first):
-                if seat.stage == PREPARING:
-                    self._say_once(f"in turns: waiting until {seat.name} is ready")
-                elif self._clock() - self._through_at >= _LONG_S:
-                    self._say_once(
-                        f"in turns: it has been the turn of {seat.name} for {_LONG_S:g} s; if it "
-                        "is stopped or hangs, end it, and this recording goes on"
-                    )
+                self._say_for_whom(first, seat)
                 return False
             else:
                 self._gone.add(first)
@@ -377,6 +370,19 @@ class Turns:
         self._locks.clear()
 
     # -- words
+
+    def _say_for_whom(self, number: int, seat: _Seat) -> None:
+        """Say for whom this one waits: while that one gets ready, and in a turn that takes long."""
+        now = self._clock()
+        if self._waited_for != (number, seat.place):
+            self._waited_for, self._waited_for_since = (number, seat.place), now
+        if seat.stage == PREPARING:
+            self._say_once(f"in turns: waiting until {seat.name} is ready")
+        elif now - self._waited_for_since >= _LONG_S:
+            self._say_once(
+                f"in turns: it has been the turn of {seat.name} for {_LONG_S:g} s; if it is "
+                "stopped or hangs, end it, and this recording goes on"
+            )
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

@@ -141,6 +141,7 @@ def test_a_partner_that_holds_its_turn_for_long_is_named_once(
     a, b = come("a", clock=clock), come("b")
     b.ask(TRACES)
     take(a, TRACES)
+    assert not a.is_next()
     for seconds in (59.0, 1.0, 100.0):
         said = capsys.readouterr().err
         assert said == ""
@@ -153,6 +154,23 @@ def test_a_partner_that_holds_its_turn_for_long_is_named_once(
             )
     take(b, TRACES)
     assert a.described()[1] == []
+
+
+def test_many_short_turns_of_others_are_no_long_one(
+    come, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    a, *others = come("a", of=4, clock=clock), *(come(name, of=4) for name in "bcd")
+    for seat in others:
+        seat.ask(TRACES)
+    take(a, TRACES)
+    for seat in others:
+        assert not a.is_next()
+        clock.now += 59.0
+        assert not a.is_next()
+        take(seat, TRACES)
+
+    assert capsys.readouterr().err == ""
 
 
 def test_a_partner_that_is_through_is_not_waited_for_and_no_cause_for_a_note(come) -> None:
