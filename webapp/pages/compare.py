@@ -106,6 +106,8 @@ def pair(found: dict[str, Any], number: int, dark: bool) -> None:
         anchor=False,
     )
     st.markdown(format.plain(found["verdict"]))
+    if found["turns"]:
+        st.markdown(format.prose(found["turns"]["sentence"]))
     for line in found["warnings"]:
         st.warning(format.prose(line), icon=":material/warning:")
     if found["sequences"]:

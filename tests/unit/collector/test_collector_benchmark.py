@@ -131,16 +131,9 @@ def test_recorded_on_one_machine_and_analysed_on_another(
 
 
 def test_recordings_in_turns_have_the_ratio_of_every_pair_of_traces(
-    benchmark: ModuleType, samples_dir: Path, tmp_path: Path
+    benchmark: ModuleType, pair_in_turns: list[Path]
 ) -> None:
-    runs = [named(samples_dir / f"gpt2-bs{n}-s512", tmp_path / f"turns-{n}") for n in (1, 8)]
-    for own, other in ((0, 1), (1, 0)):
-        path = runs[own] / MANIFEST
-        partner = {"run_id": f"id {other}", "name": runs[other].name}
-        taken = {"turns": {"seat": own + 1, "of": 2, "partners": [partner]}}
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"run_id": f"id {own}"} | taken))
-
-    found = benchmark.repeat_rows(runs)
+    found = benchmark.repeat_rows(pair_in_turns)
 
     (pairs,) = rows(found, "orchestration_paired_ratio", phase="decode")
     (first,) = rows(found, "orchestration", workload="turns-1", phase="decode")
