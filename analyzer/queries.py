@@ -330,7 +330,10 @@ def kernel_sequences(connection: Connection, run_id: str) -> list[dict[str, Any]
 
 
 def match_tiers(connection: Connection, run_id: str) -> dict[str, dict[str, Any]] | None:
-    """Launches and share of cost by match tier; None without kernel replay."""
+    """Launches and share of cost by match tier; None without kernel replay.
+
+    `same_configuration...` is what grid, block and shared memory of the replay equal too.
+    """
     found = _rows(connection, _sql("match_tiers"), {"run_id": run_id})
     total = sum(row["cost_ns"] for row in found)
     return {
@@ -338,6 +341,9 @@ def match_tiers(connection: Connection, run_id: str) -> dict[str, dict[str, Any]
             "launches": row["launches"],
             "same_configuration": row["same_configuration"],
             "cost_share": row["cost_ns"] / total if total else None,
+            "same_configuration_cost_share": (
+                row["same_configuration_cost_ns"] / total if total else None
+            ),
         }
         for row in found
     } or None

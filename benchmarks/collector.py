@@ -316,7 +316,8 @@ def part(args: argparse.Namespace) -> list[Result]:
         host = environment("torch", "transformers", "triton", "orjson")
         for rows in recorded(args, kind):
             path.write_text(json.dumps({"environment": host, "results": [asdict(r) for r in rows]}))
-            write(label, args.label, host, rows)
+    if not path.is_file():
+        sys.exit(f"{path} is not there: record the part {args.part} first, without --analyse")
     found = json.loads(path.read_text())
     rows = [Result(**row) for row in found["results"]]
     names = WORKLOADS if kind == "workloads" else [p.name for p in args.out.glob(f"{kind}-*")]

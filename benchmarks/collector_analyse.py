@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from result_file import ROOT, Result, result
@@ -48,19 +47,16 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
             for a, b in combinations(range(len(ids)), 2)
         }
     phases = list(dict.fromkeys(step["phase"] for step in steps[0]))
+    for run, own in zip(runs, steps, strict=True):
+        rows += step_rows(run.name, own)
     for phase in phases:
-        medians: list[float] = []
-        for run, own in zip(runs, steps, strict=True):
-            chosen = [step for step in own if step["phase"] == phase]
-            parameters = {"system": "hostbound", "workload": run.name, "phase": phase}
-            for key, metric in (
-                ("orchestration_ns", "orchestration"),
-                ("device_active_ns", "device_active"),
-            ):
-                samples = [step[key] for step in chosen if step[key] is not None]
-                rows.append(result(metric, "ns", parameters, samples))
-                if key == "orchestration_ns" and samples:
-                    medians.append(median(samples))
+        medians = [
+            row.p50
+            for row in rows
+            if row.metric == "orchestration"
+            and row.parameters["phase"] == phase
+            and row.p50 is not None
+        ]
         if len(medians) < len(runs):
             sys.stderr.write(f"{phase}: a recording has no T_Orchestration\n")
             continue
@@ -108,11 +104,30 @@ def step_rows(name: str, steps: list[dict[str, Any]]) -> list[Result]:
     return rows
 
 
+def above_floor(connection: Connection, run_id: str) -> dict[str, tuple[list[int], int]]:
+    """By family, launch cost above the floor (the replay's median of each kernel identity, in ns),
+    and the launches it stands for."""
+    rows = connection.execute(
+        "SELECT family, kernel, any_value(replay_launch_ns - dkt_ns), count(*) FROM launch_costs "
+        "WHERE run_id = $run_id AND replay_launch_ns IS NOT NULL AND NOT is_graph "
+        "GROUP BY family, kernel, kernel_id ORDER BY family, kernel",
+        {"run_id": run_id},
+    ).fetchall()
+    found: dict[str, tuple[list[int], int]] = {}
+    for family, kernel, ns, count in rows:
+        label = family
+        if family == "gemm":
+            label = "gemm, nvjet" if "nvjet" in kernel else "gemm, other"
+        values, launches = found.get(label, ([], 0))
+        found[label] = ([*values, ns], launches + count)
+    return found
+
+
 def replay_rows(runs: list[Path]) -> list[Result]:
     """Steps, launch cost above the floor by family, and on which tier the launches stand.
 
-    `exact` is the tier of that name with the replayed launch configuration equal too; its share is
-    that of launches, and of dFT + dCT + dKT of all launches.
+    `..._exact` is the share on the tier of that name with the replayed launch configuration equal
+    too: of launches, and of their dFT + dCT + dKT.
     """
     rows: list[Result] = []
     with stored(runs) as (connection, ids):
@@ -120,32 +135,23 @@ def replay_rows(runs: list[Path]) -> list[Result]:
 
         for run, run_id in zip(runs, ids, strict=True):
             rows += step_rows(run.name, queries.steps(connection, run_id))
-            found = connection.execute(
-                "SELECT coalesce(match_tier, 'unmatched'), coalesce(same_configuration, false),"
-                " reason, count(*), sum(coalesce(dft_ns, 0) + coalesce(dct_ns, 0)"
-                " + coalesce(dkt_ns, 0)) FROM launches LEFT JOIN matches USING (run_id, kernel_id)"
-                " WHERE run_id = ? AND step_id IS NOT NULL GROUP BY ALL ORDER BY ALL",
-                [run_id],
-            ).fetchall()
             of = {"system": "hostbound", "workload": run.name}
-            for tier, same, reason, launches, _ in found:
-                why = {} if reason is None else {"reason": reason}
-                group = {**of, "tier": tier, "same_configuration": same, **why}
-                rows.append(result("launches", "count", group, [launches]))
-            above = connection.execute(
-                "SELECT family, list(ns ORDER BY kernel_id) FROM (SELECT family, kernel_id,"
-                " any_value(replay_launch_ns - dkt_ns) AS ns FROM launch_costs WHERE run_id = ?"
-                " AND replay_launch_ns IS NOT NULL AND NOT is_graph GROUP BY family, kernel_id)"
-                " GROUP BY family ORDER BY family",
-                [run_id],
-            ).fetchall()
-            for family, values in above:  # one for each kernel identity: the replay's median
+            for family, (values, _) in above_floor(connection, run_id).items():
                 rows.append(result("above_floor", "ns", {**of, "family": family}, values))
-            exact = [row for row in found if row[0] == "exact" and row[1]]
-            for metric, column in (("launches_exact", 3), ("orchestration_exact", 4)):
-                total = sum(int(row[column]) for row in found)
-                share = sum(int(row[column]) for row in exact) / total
-                rows.append(result(metric, "share", of, [share]))
+            tiers = queries.match_tiers(connection, run_id)
+            if tiers is None:
+                sys.stderr.write(f"{run.name}: no kernel replay\n")
+                continue
+            for tier, entry in tiers.items():
+                same = entry["same_configuration"]
+                for is_same, count in ((True, same), (False, entry["launches"] - same)):
+                    group = {**of, "tier": tier, "same_configuration": is_same}
+                    rows += [result("launches", "count", group, [count])] if count else []
+            exact = tiers.get("exact", {})
+            share = exact.get("same_configuration", 0) / sum(t["launches"] for t in tiers.values())
+            rows.append(result("launches_exact", "share", of, [share]))
+            cost = exact.get("same_configuration_cost_share", 0.0)
+            rows.append(result("orchestration_exact", "share", of, [cost]))
     return rows
 
 

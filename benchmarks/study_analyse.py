@@ -16,6 +16,7 @@ import study_record
 from analyzer import predict, queries
 from analyzer.database import Connection
 from analyzer.ingest import ingest
+from collector_analyse import above_floor
 from result_file import RESULTS, ROOT, Result, result
 from schemas.run_directory import read_manifest
 
@@ -139,22 +140,8 @@ def _bare(connection: Connection, run_id: str) -> dict[str, list[int]]:
 
 def _families(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator[Result]:
     """Launch cost above the floor: the replay's median of each kernel identity, by family."""
-    rows = connection.execute(
-        "SELECT family, kernel, any_value(replay_launch_ns - dkt_ns), count(*) FROM launch_costs "
-        "WHERE run_id = $run_id AND replay_launch_ns IS NOT NULL AND NOT is_graph "
-        "GROUP BY family, kernel, kernel_id ORDER BY family, kernel",
-        {"run_id": run_id},
-    ).fetchall()
-    above: dict[str, list[int]] = defaultdict(list)
-    launches: dict[str, int] = defaultdict(int)
-    for family, kernel, ns, count in rows:
-        label = family
-        if family == "gemm":
-            label = "gemm, nvjet" if "nvjet" in kernel else "gemm, other"
-        above[label].append(ns)
-        launches[label] += count
-    for label, values in above.items():
-        tags = {**_parameters(entry), "family": label, "launches": launches[label]}
+    for label, (values, launches) in above_floor(connection, run_id).items():
+        tags = {**_parameters(entry), "family": label, "launches": launches}
         yield result("above_floor", "ns", {**tags, "grain": "kernel identity"}, values)
 
 

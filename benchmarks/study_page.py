@@ -2,7 +2,8 @@
 """Writes docs/study.md from the study's result file; every number in it comes from there.
 
 The hybrid runtime's TTFT table comes from `benchmarks/results/hybrid-*.json`, that of batches in
-turns from `benchmarks/results/collector-batches-*.json`. The text around the tables takes its numbers from the same rows, so that a new recording changes both.
+turns from `benchmarks/results/collector-batches-*.json`. The text around the tables takes its
+numbers from the same rows, so that a new recording changes both.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ IMAGES = ROOT / "docs" / "images"
 PAPER_FLOOR_NS = 4_503
 WIDTH = 120
 HYBRID = RESULTS / "hybrid-nvidia-h200-2026-11-30.json"
-
-
 BATCHES = RESULTS / "collector-batches-h200-2026-11-30.json"
 
 
@@ -35,9 +34,9 @@ class Others(NamedTuple):
     batches: dict[str, Any]
 
 
-def others(hybrid: Path = HYBRID, batches: Path = BATCHES) -> Others:
+def others() -> Others:
     """Read them."""
-    return Others(*(json.loads(path.read_text(encoding="utf-8")) for path in (hybrid, batches)))
+    return Others(*(json.loads(path.read_text(encoding="utf-8")) for path in (HYBRID, BATCHES)))
 
 
 def page(content: dict[str, Any], beside: Others) -> str:
@@ -188,7 +187,8 @@ def _gpt2(book: Book, beside: Others) -> str:
     low, high = t.flat(book)
     turns = Book(beside.batches)
     spread = turns.p50("orchestration_max_to_min", phase="prefill")
-    passes = t.half(t.turns_points(turns))
+    passes = t.half(turns, [t.turns_name(n) for n in t.BATCHES])
+    traces = {row["n"] for row in turns.all("hdbi", phase="prefill")}
     one = {"name": t.gpt2_name(1), "phase": "prefill"}
     launches = book.p50("launches", **one) or 0.0
     each = (book.p50("launch_path", **one) or 0.0) / max(launches, 1) - PAPER_FLOOR_NS
@@ -220,7 +220,7 @@ do with the batch. T_DeviceActive is {number(device[0])} (batch 1) and {number(d
 library and driver differ.
 
 All batches again, logits of every position, this time
-[in turns](collector.md#in-turns): 40 traces each, trace by trace on one CPU, so that all met the same speeds of the host
+[in turns](collector.md#in-turns): {" or ".join(map(str, sorted(traces)))} traces each, trace by trace on one CPU, so that all met the same speeds of the host
 (`benchmarks/collector.py --part batches`, commit {beside.batches["commit"]}). The largest median T_Orchestration is
 {number(spread)} times the least; HDBI passes 0.5 at batch {"-" if passes is None else f"{passes:.1f}"}.
 
@@ -426,7 +426,7 @@ T_Orchestration does not: in one process of three every account of the profiled 
 {number(slower)} times as long. A few recordings of other runs show the same (GPT-2, batch 1 and 2): it begins with a
 recording and ends within it, and un-profiled steps have it too (GPT-2, batch 1: {_ms(low)} to {_ms(high)}). So it is the
 host, not the profiler: each CPU of the virtual machine changes its speed by a factor of two, on its own, as was found since
-([decision 7](decisions/0007-traces-at-one-speed-of-the-host.md)). Recordings in turns on one CPU agree within 1.5 %; others
+([decision 7](decisions/0007-traces-at-one-speed-of-the-host.md)). Recordings in turns on one CPU agree closely (there); others
 need a look at their spread.
 
 {t.repeatability(book)}

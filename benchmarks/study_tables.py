@@ -147,39 +147,33 @@ def flat(book: Book) -> tuple[float, float]:
 
 
 def crossover(book: Book, logits: str = "all") -> float | None:
-    """The batch at which HDBI passes 0.5, between the two measured ones by interpolation."""
-    return half(
-        [
-            (batch, value)
-            for batch in BATCHES
-            if (value := book.p50("hdbi", name=gpt2_name(batch, logits), phase="prefill"))
-            is not None
-        ]
-    )
+    """The batch at which HDBI passes 0.5."""
+    return half(book, [{"name": gpt2_name(batch, logits)} for batch in BATCHES])
 
 
-def half(points: Sequence[tuple[int, float]]) -> float | None:
-    """Where HDBI by batch passes 0.5, by interpolation."""
+def half(book: Book, runs: Sequence[Row]) -> float | None:
+    """Where HDBI of the runs of BATCHES passes 0.5, between the two measured by interpolation."""
+    points = [
+        (batch, value)
+        for batch, run in zip(BATCHES, runs, strict=True)
+        if (value := book.p50("hdbi", phase="prefill", **run)) is not None
+    ]
     for (a, low), (b, high) in pairwise(points):
         if low < 0.5 <= high:
             return a + (b - a) * (0.5 - low) / (high - low)
     return None
 
 
-def turns_points(turns: Book) -> list[tuple[int, float]]:
-    """HDBI of the median prefill by batch, of `collector.py --part batches`."""
-    return [
-        (batch, value)
-        for batch in BATCHES
-        if (value := turns.p50("hdbi", workload=f"batches-{batch}", phase="prefill")) is not None
-    ]
+def turns_name(batch: int) -> Row:
+    """Of a run of `collector.py --part batches`, what its rows have."""
+    return {"workload": f"batches-{batch}"}
 
 
 def gpt2_in_turns(turns: Book) -> str:
     """Batches that were recorded in turns; ratios are medians of pairs of traces, to batch 1."""
     rows: list[list[str]] = []
     for batch in BATCHES:
-        of = {"workload": f"batches-{batch}", "phase": "prefill"}
+        of = {**turns_name(batch), "phase": "prefill"}
         pair = {"phase": "prefill", "recordings": f"batches-1, batches-{batch}"}
         ratio = turns.p50("orchestration_paired_ratio", **pair)
         least, largest = (

@@ -5,7 +5,9 @@ SELECT
   count(*) AS launches,
   count(*) FILTER (matches.same_configuration) AS same_configuration,
   sum(coalesce(launches.dft_ns, 0) + coalesce(launches.dct_ns, 0) + coalesce(launches.dkt_ns, 0))::BIGINT
-    AS cost_ns
+    AS cost_ns,
+  coalesce(sum(coalesce(launches.dft_ns, 0) + coalesce(launches.dct_ns, 0) + coalesce(launches.dkt_ns, 0))
+    FILTER (matches.same_configuration), 0)::BIGINT AS same_configuration_cost_ns
 FROM launches
 LEFT JOIN matches ON matches.run_id = launches.run_id AND matches.kernel_id = launches.kernel_id
 WHERE launches.run_id = $run_id AND launches.match_tier IS NOT NULL

@@ -147,12 +147,12 @@ def test_recordings_in_turns_have_the_ratio_of_every_pair_of_traces(
 
 @pytest.mark.slow
 def test_two_in_turns_are_recorded_at_the_same_time_and_told_apart_pair_by_pair(
-    benchmark: ModuleType, tmp_path: Path
+    benchmark: ModuleType, checkpoint: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "runs"
     out.mkdir()
 
-    pair = dict.fromkeys(("turns-1", "turns-2"), tiny(tmp_path))
+    pair = dict.fromkeys(("turns-1", "turns-2"), tiny(checkpoint))
     found = benchmark.in_turns(out, "cpu", 3, time.monotonic() + 100, pair)
 
     first, second = (read_manifest(out / f"turns-{n}") for n in (1, 2))
@@ -206,7 +206,31 @@ def test_the_replays_share_of_exact_matches_is_told_with_its_reasons(
     assert share.p50 == exact / total > 0.95
     assert 0.98 < cost.p50 <= 1
     assert rows(found, "above_floor", family="elementwise")[0].n > 3
+    assert rows(found, "above_floor", family="gemm, nvjet")[0].n > 3
     assert rows(found, "orchestration", phase="decode")[0].n == 12
+
+
+def test_runs_without_replay_have_their_steps_and_no_share(
+    benchmark: ModuleType,
+    samples_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = named(samples_dir / "gpt2-prefill-bs1-s512-compile", tmp_path / "compiled")
+
+    found = benchmark.replay_rows([run])
+
+    assert "compiled: no kernel replay" in capsys.readouterr().err
+    assert {row.metric for row in found} == {"orchestration", "device_active", "hdbi"}
+
+
+def test_what_was_not_recorded_cannot_be_analysed(
+    benchmark: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["collector.py", "--out", str(tmp_path), "--analyse"])
+
+    with pytest.raises(SystemExit, match=r"workloads\.json is not there: record the part"):
+        benchmark.main()
 
 
 def test_batches_are_told_against_the_smallest_one(
@@ -225,22 +249,20 @@ def test_batches_are_told_against_the_smallest_one(
     assert rows(found, "orchestration_paired_ratio") == []  # not recorded in turns
 
 
-def tiny(folder: Path) -> list[str]:
+def tiny(checkpoint: Path) -> list[str]:
     """Options that record a tiny model in a moment."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        n_layer=1, n_head=2, n_embd=16, vocab_size=64, n_positions=64, bos_token_id=1
-    )
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "tiny")
-    options = ["--model", str(folder / "tiny"), "--dtype", "fp32", "--prompt-len", "8"]
+    options = ["--model", str(checkpoint), "--dtype", "fp32", "--prompt-len", "8"]
     return [*options, "--new-tokens", "2", "--warmup", "1", "--latency-runs", "2"]
 
 
 @pytest.mark.slow
 def test_without_time_two_are_recorded_the_second_like_the_first(
-    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = [*tiny(tmp_path), "--trace-runs", "2"]
+    options = [*tiny(checkpoint), "--trace-runs", "2"]
 
     found = benchmark.repeat(tmp_path / "runs", "cpu", 3, time.monotonic(), options)
 
