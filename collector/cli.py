@@ -114,7 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     turns.add_argument(
         "--turns",
-        type=Path,
         default=None,
         metavar="DIR",
         help="take turns with the recordings that are given this folder too (it is made if it is "
@@ -241,6 +240,8 @@ def _record_model(args: argparse.Namespace) -> Path:
             prompt = Path(prompt[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise CollectorError(f"{prompt[1:]} cannot be read as text: {error}.") from error
+    if args.turns == "":  # as a path it would be this folder
+        raise CollectorError("--turns is empty; name a folder that the recordings share.")
     request = Request(
         model=args.model,
         mode=args.mode,
@@ -263,7 +264,7 @@ def _record_model(args: argparse.Namespace) -> Path:
         all_logits=args.all_logits,
         steady_budget_s=args.steady_budget,
         like=args.like,
-        turns=args.turns,
+        turns=None if args.turns is None else Path(args.turns),
         turns_of=args.turns_of,
         turns_patience_s=args.turns_patience,
     )

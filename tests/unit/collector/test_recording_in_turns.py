@@ -167,6 +167,7 @@ def test_a_recording_that_is_refused_takes_no_seat(checkpoint: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
+        (["--turns", ""], "--turns is empty"),
         (["--turns-of", "1"], "--turns-of is 1"),
         (["--turns-of", "1000000000"], "--turns-of is 1000000000"),
         (["--turns-patience", "nan"], "--turns-patience is nan"),
