@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 import teamserver
-from analyzer import cli, database, queries, sandbox
+from analyzer import cli, queries
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.server.blobs import FolderBlobs
@@ -31,7 +31,8 @@ from analyzer.server.limits import Limits
 from analyzer.server.state_sqlite import SqliteState
 from analyzer.server.tokens import Tokens
 from analyzer.server.uploads import Announced, Uploads
-from analyzer.verify import verify
+from analyzer.store import database, sandbox
+from analyzer.store.verify import verify
 from fleet.services import ROOT, ObjectStore, Postgres
 from teamserver import TeamServer, sha256, trace_bytes, wait_for
 
