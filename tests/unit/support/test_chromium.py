@@ -48,7 +48,7 @@ def test_where_playwright_would_put_one_is_no_browser_yet(tmp_path, monkeypatch)
 def test_without_a_browser_its_tests_are_skipped_with_a_reason_and_in_ci_fail(
     tmp_path, ci, outcome
 ):
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", "browser",

@@ -17,7 +17,7 @@ from analyzer.reports import prediction
 from analyzer.reports.prediction import ONE, DeviceWork, HostCall, Timeline, fused, simulate
 from tests.support.tracebuilder import TraceBuilder
 
-SAMPLES = Path(__file__).parents[3] / "analyzer" / "samples"
+SAMPLES = Path(__file__).parents[4] / "analyzer" / "samples"
 
 
 def step_trace(trace: TraceBuilder) -> TraceBuilder:
