@@ -50,13 +50,13 @@ def test_s3_without_keys_is_refused(make_lake, samples_dir: Path, monkeypatch) -
 
 
 def test_a_lake_without_runs_is_said_as_for_a_file(lake: Path, capsys) -> None:
-    assert cli.main(["report", "--db", str(ducklake)]) == 2
+    assert cli.main(["report", "--db", str(lake)]) == 2
     assert "load a run first" in capsys.readouterr().err
-    assert cli.main(["maintain", "--db", str(ducklake)]) == 2
+    assert cli.main(["maintain", "--db", str(lake)]) == 2
     assert "load a run first" in capsys.readouterr().err
-    with database.open_for_writing(ducklake):
+    with database.open_for_writing(lake):
         pass
-    assert cli.main(["report", "--db", str(ducklake)]) == 2
+    assert cli.main(["report", "--db", str(lake)]) == 2
     assert "no run yet" in capsys.readouterr().err
 
 
@@ -84,12 +84,12 @@ def test_upkeep_of_a_file_is_refused(tmp_path: Path, capsys) -> None:
 def test_extensions_come_from_a_folder_that_is_named(lake: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(lake_module_variable := lake_variable(), str(tmp_path))
     with pytest.raises(AnalyzerError, match="pip install") as caught:
-        database.open_for_writing(ducklake).__enter__()
+        database.open_for_writing(lake).__enter__()
     assert lake_module_variable in str(caught.value)
     for name in lake_extensions():
         source = lake_extension_file(name)
         (tmp_path / source.name).symlink_to(source)
-    with database.open_for_writing(ducklake) as connection:
+    with database.open_for_writing(lake) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
@@ -100,7 +100,7 @@ def test_an_extension_that_was_tampered_with_is_refused(lake: Path, tmp_path, mo
         (tmp_path / f"{name}.duckdb_extension").write_bytes(data)
     monkeypatch.setenv(lake_variable(), str(tmp_path))
     with pytest.raises(AnalyzerError, match="signature"):
-        database.open_for_writing(ducklake).__enter__()
+        database.open_for_writing(lake).__enter__()
 
 
 def lake_variable() -> str:
