@@ -31,7 +31,7 @@ from analyzer.server.limits import Limits
 from analyzer.server.state_sqlite import SqliteState
 from analyzer.server.tokens import Tokens
 from analyzer.server.uploads import Announced, Uploads
-from analyzer.store import database, sandbox
+from analyzer.store import ducklake, sandbox
 from analyzer.store.verify import verify
 from fleet.services import ROOT, ObjectStore, Postgres
 from teamserver import TeamServer, sha256, trace_bytes, wait_for
