@@ -10,10 +10,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from tests.unit.analyzer.store.test_sandbox import RUNAWAY
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
+from tests.unit.analyzer.store.test_sandbox import RUNAWAY
 from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts, written
 from webapp import data, frame
 
