@@ -240,7 +240,7 @@ def _through_server(
     """Load through the server that owns the store; None if there is none."""
     from analyzer import lake
     from analyzer.errors import AnalyzerError
-    from analyzer.server import owner
+    from analyzer.server import discovery as owner
 
     found, remark = owner.find(args.db)
     if remark:
@@ -259,7 +259,7 @@ def _through_server(
             f"{args.db} belongs to the server at {found.url}, which does not take "
             f"{' and '.join(asked)}: stop it first, or load into another store with --db."
         )
-    from analyzer.server.through import ingest
+    from analyzer.server.remote_ingest import ingest
 
     return ingest(
         found,

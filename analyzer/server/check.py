@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from analyzer import database
-from analyzer.server.blobs import Blobs, open_blobs
+from analyzer.server.db.database import State, open_state
 from analyzer.server.layout import Layout, is_sha256
-from analyzer.server.state import State, open_state
+from analyzer.server.uploads.blobs import Blobs, open_blobs
 from analyzer.verify import Problem, verify
 
 

@@ -13,7 +13,7 @@ from analyzer.ingest import RUN_TABLES, ingest
 from analyzer.server.check import check
 from analyzer.verify import verify
 from fleet.services import Postgres
-from teamserver import TeamServer, trace_bytes
+from support.team_server import TeamServer, trace_bytes
 
 EARLY = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph")
 

@@ -17,7 +17,7 @@ import pytest
 from analyzer import compare, queries, report
 from analyzer.ingest import ingest
 from analyzer.server.check import check
-from teamserver import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
+from support.team_server import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
 
 pytestmark = pytest.mark.xdist_group("server")
 
