@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.attribution import classification
-from analyzer.attribution.links import DEVICE_KINDS, Attributed
-from analyzer.trace.kineto import Finding
+from analyzer.attribution import classification, evidence
+from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
+from analyzer.trace.events import Finding
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Captured:
     shapes: list[str | None]
 
 
-def captures(source: Attributed) -> list[Captured]:
+def captures(source: LinkedTrace) -> list[Captured]:
     """The captures of a trace, in time order."""
     calls, ops, strings = source.calls, source.ops, source.trace.strings
     result: list[Captured] = []
@@ -53,7 +53,7 @@ def captures(source: Attributed) -> list[Captured]:
     return result
 
 
-def lend(target: Attributed, known: Sequence[Captured]) -> None:
+def resolve_replay_ops(target: LinkedTrace, known: Sequence[Captured]) -> None:
     """Give the kernels of graph replays the op and shapes of their captured launches.
 
     New texts are appended to `target.trace.strings`. Adds a finding that counts what resolved.
@@ -92,36 +92,24 @@ def lend(target: Attributed, known: Sequence[Captured]) -> None:
             continue
         last, places, named = found
         capture = known[last]
-        device.captured_op[events] = [text_id(capture.ops[p]) for p in places]
-        device.captured_shape[events] = [text_id(capture.shapes[p]) for p in places]
+        device.replay_op[events] = [text_id(capture.ops[p]) for p in places]
+        device.replay_shape[events] = [text_id(capture.shapes[p]) for p in places]
         resolved += len(events)
         by_name += len(events) * named
-    total = len(members)
+    trace.findings.append(_resolution(len(members), resolved, by_name, bool(known)))
+
+
+def _resolution(total: int, resolved: int, by_name: int, has_capture: bool) -> Finding:
+    """How many device events of graph replays got their op, and why not all."""
     if resolved == total:
-        how = (
-            "names agree"
-            if by_name == resolved
-            else "matched by order and kind: the calls name no kernel"
-        )
-        message = (
-            f"all {total} device events of graph replays took their op from the capture ({how})"
-        )
-        trace.findings.append(Finding("graph_ops", "note", resolved, None, message))
-    else:
-        trace.findings.append(
-            Finding(
-                "graph_without_capture",
-                "warning",
-                total - resolved,
-                None,
-                f"{total - resolved} of {total} device events of graph replays have no op: "
-                + (
-                    "no capture in the trace matches them"
-                    if known
-                    else "the trace holds no capture; name one with --capture-trace"
-                ),
-            )
-        )
+        how = "names agree"
+        if by_name < resolved:
+            how = "matched by order and kind: the calls name no kernel"
+        return evidence.found("graph_ops", resolved, total=total, how=how)
+    why = "the trace holds no capture; name one with --capture-trace"
+    if has_capture:
+        why = "no capture in the trace matches them"
+    return evidence.found("graph_without_capture", total - resolved, total=total, why=why)
 
 
 def _find(

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import executors, sources
-from analyzer.ingest.prepare import Prepared, prepare
+from analyzer.ingest.pipeline import Prepared, prepare
 from analyzer.ingest.sources import Options, Source
 from analyzer.store import database, ducklake, originals
 from analyzer.store.write import write_run
-from analyzer.trace.kineto import Finding
+from analyzer.trace.events import Finding
 from schemas.errors import HostboundError
 
 

@@ -161,13 +161,13 @@ def _options(task: Task) -> Any:
 
 def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> dict[str, Any]:
     from analyzer import ingest
-    from analyzer.ingest import prepare, sources
+    from analyzer.ingest import pipeline, sources
 
     try:
         source = sources.describe(path, name, options)
         stored = None if task.metadata.get("replace") else ingest.already_stored(task.store, source)
         if stored is None:
-            prepared = prepare.prepare(source)
+            prepared = pipeline.prepare(source)
             prepared.tables["runs"] = _with_origin(prepared.tables["runs"], task.origin)
             with turn():
                 stored = ingest.store(task.store, prepared)
