@@ -5,7 +5,9 @@ Two executions are the same kernel if name, launch configuration, and the op wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -63,22 +65,35 @@ class KernelIdentities:
         name, config = device.name[kernels], device.config[kernels]
         op_name, shape = _ops_of(linked, kernels)
         distinct, first = _distinct(name, config, op_name, shape)
-        ids: list[int] = []
-        for name_, config_, op_, shape_ in zip(
-            *(column[first].tolist() for column in (name, config, op_name, shape)), strict=True
-        ):
-            config_text = strings[config_] if config_ >= 0 else ""
-            op_id = int(name_ids[op_]) if op_ >= 0 else -1
-            shape_id = int(shape_ids[shape_]) if shape_ >= 0 else -1
-            key = (int(name_ids[name_]), config_text, op_id, shape_id)
-            if key not in self._known:
-                self._known[key] = len(self.all)
-                op_text = strings[op_] if op_ >= 0 else None
-                shape_text = strings[shape_] if shape_ >= 0 else None
-                self.all.append(_identity(len(self.all), key, strings[name_], op_text, shape_text))
-            ids.append(self._known[key])
+        columns = (name[first], config[first], op_name[first], shape[first])
+        rows = zip(*(cast("list[int]", column.tolist()) for column in columns), strict=True)
+        ids = [self._id(strings, name_ids, shape_ids, *row) for row in rows]
         result[kernels] = np.array(ids, np.int64)[distinct]
         return result
+
+    def _id(
+        self,
+        strings: Sequence[str],
+        name_ids: Ints,
+        shape_ids: Ints,
+        name: int,
+        config: int,
+        op: int,
+        shape: int,
+    ) -> int:
+        """The kernel id of four string ids of a trace; a new one if the run has not seen it."""
+        key = (
+            int(name_ids[name]),
+            strings[config] if config >= 0 else "",
+            int(name_ids[op]) if op >= 0 else -1,
+            int(shape_ids[shape]) if shape >= 0 else -1,
+        )
+        if key not in self._known:
+            self._known[key] = len(self.all)
+            op_text = strings[op] if op >= 0 else None
+            shape_text = strings[shape] if shape >= 0 else None
+            self.all.append(_identity(len(self.all), key, strings[name], op_text, shape_text))
+        return self._known[key]
 
 
 def _ops_of(linked: LinkedTrace, kernels: Ints) -> tuple[Ints, Ints]:

@@ -19,15 +19,17 @@ from analyzer.attribution.intervals import Bools, Ints, ordinals
 # An Arrow array: the library's stubs ask for the type of its scalars, which only its data know.
 Column = Any
 
+# Tables whose rows belong to no run.
+SHARED_TABLES = ("hosts",)
+
 
 def table(**columns: Column) -> pa.Table:
     """A table of columns, each an Arrow array or a NumPy one."""
-    return pa.table(
-        {
-            name: value if isinstance(value, pa.Array) else pa.array(value)
-            for name, value in columns.items()
-        }
-    )
+    arrays: dict[str, Column] = {
+        name: value if isinstance(value, pa.Array) else pa.array(value)
+        for name, value in columns.items()
+    }
+    return pa.table(arrays)
 
 
 def rows_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
@@ -95,9 +97,11 @@ class TableParts:
     def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Append the rows of tables by name, with the run's id; empty ones are left out."""
         for name, rows in tables.items():
-            if rows.num_rows:
-                column = constant(self._run_id, rows.num_rows)
-                self._parts.setdefault(name, []).append(rows.append_column("run_id", column))
+            if not rows.num_rows:
+                continue
+            if name not in SHARED_TABLES:
+                rows = rows.append_column("run_id", constant(self._run_id, rows.num_rows))
+            self._parts.setdefault(name, []).append(rows)
 
     def whole(self) -> dict[str, pa.Table]:
         """Return each table with all its rows, in the order in which they were added."""

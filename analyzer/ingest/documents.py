@@ -51,30 +51,33 @@ class Latency:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured beside the traces; `replays` is None without a kernel replay."""
+    """What was measured beside the traces.
+
+    Attributes:
+        floors: Of each launch API and definition; empty if not measured.
+        replays: One a kernel of a replayed op call; None without a kernel replay.
+        latency: None if not measured.
+    """
 
     floors: list[FloorSamples]
     replays: list[Replayed] | None
-    latency: list[Latency]
+    latency: Latency | None
 
 
 def read_measurements(source: Source) -> Measurements:
-    """Read the measurements of a source; a bare trace has none.
+    """Read the measurements of a source; a trace alone has none.
 
     Raises:
         AnalyzerError: A file cannot be read, or is not as the collector writes it.
     """
-    by_role = {role: [f.path for f in source.files if f.role == role] for role in _ROLES}
-    floors = [floor for path in by_role["floor"] for floor in _floors(path)]
-    replays = [kernel for path in by_role["replay"] for kernel in _replays(path)]
+    # A run directory has one file of each, or none.
+    path_of = {file.role: file.path for file in source.files}
+    floor, replay, latency = (path_of.get(role) for role in ("floor", "replay", "latency"))
     return Measurements(
-        floors,
-        replays if by_role["replay"] else None,
-        [_latency(path) for path in by_role["latency"]],
+        floors=_floors(floor) if floor else [],
+        replays=_replays(replay) if replay else None,
+        latency=_latency(latency) if latency else None,
     )
-
-
-_ROLES = ("floor", "replay", "latency")
 
 
 def launch_floor(floors: list[FloorSamples], clean_gaps: list[Ints]) -> Floor:

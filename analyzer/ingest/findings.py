@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.attribution.decomposition import FEWEST_CLEAN_SAMPLES
@@ -39,7 +40,7 @@ FINDINGS = {
 }
 
 
-def run_findings(run: Totals, steps: list[Totals]) -> list[Finding]:
+def run_findings(run: Totals, steps: Sequence[Totals]) -> list[Finding]:
     """Return what the totals of a run, and of its steps, say about its figures."""
     counts = {
         "negative_gaps": run.negative_gaps,
@@ -61,7 +62,7 @@ def _dirty(run: Totals) -> int:
     return run.launches - run.clean_launches if run.clean_launches < run.launches / 2 else 0
 
 
-def _floor_findings(run: Totals, steps: list[Totals]) -> list[Finding]:
+def _floor_findings(run: Totals, steps: Sequence[Totals]) -> list[Finding]:
     if run.floor_source == "trace":
         return [finding(FINDINGS, "floor_from_trace")]
     # A graph launch needs no floor: its own call is its launch path.

@@ -8,24 +8,116 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
 from importlib import metadata
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 
 from analyzer.attribution import decomposition
+from analyzer.attribution.events import LinkedTrace
 from analyzer.attribution.kernel_identity import KernelIdentity
 from analyzer.attribution.kernel_match import Match, Replayed
 from analyzer.attribution.totals import Totals
 from analyzer.ingest import arrow
-from analyzer.ingest.documents import FloorSamples, Latency
+from analyzer.ingest.analysis import RunAnalysis
+from analyzer.ingest.documents import FloorSamples, Latency, Measurements
 from analyzer.ingest.run_ids import Texts, Threads
 from analyzer.ingest.sources import Source
+from analyzer.ingest.traces import SourceTrace
 from analyzer.trace.columns import op_shape
 from analyzer.trace.events import Finding, Trace
 
+# A finding with the number of the trace that it is about; None is the run.
+PlacedFinding = tuple[int | None, Finding]
 
-def trace_quality_table(findings: Sequence[tuple[int | None, Finding]]) -> pa.Table:
-    """Findings with the trace that each is about; None is the run."""
+
+def document_tables(
+    source: Source,
+    read: Sequence[SourceTrace],
+    linked: Sequence[LinkedTrace],
+    findings: Sequence[PlacedFinding],
+) -> dict[str, pa.Table]:
+    """Return the tables of a run's files and what is said of them, by name.
+
+    Args:
+        linked: The first of `read`, linked.
+    """
+    return {
+        "files": files_table(source),
+        "traces": traces_table(read, linked),
+        "event_counts": event_counts_table(read),
+        "trace_quality": trace_quality_table(findings),
+    }
+
+
+def measurement_tables(measured: Measurements, analysis: RunAnalysis) -> dict[str, pa.Table]:
+    """Return the tables of what was measured beside the traces, by name."""
+    return {
+        "floors": floors_table(measured.floors),
+        "replay_kernels": replay_kernels_table(measured.replays or ()),
+        "matches": matches_table(analysis.matches.found if analysis.matches else ()),
+        "latency": latency_table(measured.latency),
+        "step_latency": step_latency_table(measured.latency),
+    }
+
+
+def run_tables(
+    source: Source,
+    read: Sequence[SourceTrace],
+    step_globs: Sequence[str],
+    analysis: RunAnalysis,
+) -> dict[str, pa.Table]:
+    """Return the tables of the run itself, and of what its traces share, by name."""
+    timed = [one.trace for one in read if one.is_timed]
+    return {
+        "totals": run_totals_table(analysis.totals()),
+        "names": names_table(analysis.ids.names),
+        "shapes": shapes_table(analysis.ids.shapes),
+        "threads": threads_table(analysis.ids.threads),
+        "kernels": kernels_table(analysis.kernels.all),
+        "hosts": hosts_table(source),
+        "runs": runs_table(source, step_globs, timed),
+    }
+
+
+def traces_table(read: Sequence[SourceTrace], linked: Sequence[LinkedTrace]) -> pa.Table:
+    rows: list[dict[str, Any]] = []
+    for trace_id, (one, analysed) in enumerate(zip_longest(read, linked)):
+        whole = analysed.whole if analysed else None
+        rows.append(
+            {
+                "trace_id": trace_id,
+                "file": one.file.path.name,
+                "document": one.trace.document,
+                "role": one.file.role,
+                "rank": _rank(one.trace),
+                "events": one.trace.events,
+                "json_bytes": one.trace.json_bytes,
+                "start_ns": whole.start if whole else None,
+                "end_ns": whole.end if whole else None,
+                "metadata": json.dumps(one.trace.metadata, ensure_ascii=False),
+            }
+        )
+    return arrow.rows_table(rows)
+
+
+def _rank(trace: Trace) -> int | None:
+    distributed = trace.metadata.get("distributedInfo")
+    rank = distributed.get("rank") if isinstance(distributed, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return rank if isinstance(rank, int) else None
+
+
+def event_counts_table(read: Sequence[SourceTrace]) -> pa.Table:
+    return arrow.rows_table(
+        [
+            {"trace_id": trace_id, "ph": ph, "category": category, "events": count}
+            for trace_id, one in enumerate(read)
+            for (ph, category), count in sorted(one.trace.counts.items())
+        ]
+    )
+
+
+def trace_quality_table(findings: Sequence[PlacedFinding]) -> pa.Table:
     return arrow.rows_table(
         [{"trace_id": trace_id, **asdict(finding)} for trace_id, finding in findings]
     )
@@ -137,27 +229,25 @@ def files_table(source: Source) -> pa.Table:
     )
 
 
-def latency_table(latency: Latency) -> pa.Table:
-    return arrow.rows_table(
-        [
+def latency_table(latency: Latency | None) -> pa.Table:
+    rows: list[dict[str, Any]] = []
+    for i, request in enumerate(latency.requests if latency else ()):
+        gaps = request.itl_ns
+        rows.append(
             {
                 "request": i,
                 "ttft_ns": request.ttft_ns,
-                "tpot_ns": round(sum(request.itl_ns) / len(request.itl_ns))
-                if request.itl_ns
-                else None,
+                "tpot_ns": round(sum(gaps) / len(gaps)) if gaps else None,
                 "total_ns": request.total_ns,
-                "itl_ns": request.itl_ns,
+                "itl_ns": gaps,
             }
-            for i, request in enumerate(latency.requests)
-        ]
-    )
+        )
+    return arrow.rows_table(rows)
 
 
-def step_latency_table(latency: Latency) -> pa.Table:
-    return arrow.rows_table(
-        [{"phase": phase, "wall_ns": times} for phase, times in latency.steps.items() if times]
-    )
+def step_latency_table(latency: Latency | None) -> pa.Table:
+    steps = latency.steps.items() if latency else ()
+    return arrow.rows_table([{"phase": phase, "wall_ns": times} for phase, times in steps if times])
 
 
 def hosts_table(source: Source) -> pa.Table:

@@ -5,7 +5,6 @@ Ids go on from the traces before; -1 becomes NULL, and so does an unknown durati
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -13,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from analyzer.attribution import classification
-from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace, Step
+from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.attribution.intervals import Ints
 from analyzer.ingest import arrow
 from analyzer.ingest.analysis import AnalysedTrace
 from analyzer.ingest.arrow import Column
-from analyzer.trace.events import Trace
 
 
-def analysed_tables(trace: AnalysedTrace) -> dict[str, pa.Table]:
+def trace_tables(trace: AnalysedTrace) -> dict[str, pa.Table]:
     """Return the tables of a trace's events, steps and figures, by name."""
     tables: dict[str, Callable[[AnalysedTrace], pa.Table]] = {
         "ops": ops_table,
@@ -207,50 +205,5 @@ def totals_table(trace: AnalysedTrace) -> pa.Table:
     return arrow.rows_table(rows)
 
 
-def document_tables(
-    trace_id: int, file: str, role: str, trace: Trace, whole: Step | None
-) -> dict[str, pa.Table]:
-    """Return the tables of a trace as a document, one that only lends its capture too.
-
-    Args:
-        role: "trace" or "capture".
-        whole: The window of its events; None if it was not analysed.
-    """
-    return {
-        "traces": traces_table(trace_id, file, role, trace, whole),
-        "event_counts": event_counts_table(trace_id, trace),
-    }
-
-
-def traces_table(trace_id: int, file: str, role: str, trace: Trace, whole: Step | None) -> pa.Table:
-    distributed = trace.metadata.get("distributedInfo")
-    rank = distributed.get("rank") if isinstance(distributed, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return arrow.rows_table(
-        [
-            {
-                "trace_id": trace_id,
-                "file": file,
-                "document": trace.document,
-                "role": role,
-                "rank": rank if isinstance(rank, int) else None,
-                "events": trace.events,
-                "json_bytes": trace.json_bytes,
-                "start_ns": whole.start if whole else None,
-                "end_ns": whole.end if whole else None,
-                "metadata": json.dumps(trace.metadata, ensure_ascii=False),
-            }
-        ]
-    )
-
-
-def event_counts_table(trace_id: int, trace: Trace) -> pa.Table:
-    return arrow.rows_table(
-        [
-            {"trace_id": trace_id, "ph": ph, "category": category, "events": count}
-            for (ph, category), count in sorted(trace.counts.items())
-        ]
-    )
-
-
-def _trace_id(trace: AnalysedTrace, rows: Ints) -> Ints:
+def _trace_id(trace: AnalysedTrace, rows: Ints) -> Column:
     return np.full(len(rows), trace.first.trace, np.int32)
