@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import study_record
 from analyzer import predict, queries
 from analyzer.database import Connection
 from analyzer.ingest import ingest
-from collector_analyse import above_floor
-from result_file import RESULTS, ROOT, Result, result
+from benchmarks.collector_analyse import above_floor
+from benchmarks.result_file import ROOT, Result, result
+from benchmarks.study import index
+from benchmarks.study.results import STUDY
 from schemas.run_directory import read_manifest
 
-FILE = RESULTS / "study-nvidia-h200.json"
 STORE = "study.duckdb"
 SAMPLES = ROOT / "analyzer" / "samples"
 COMPILED = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-compile")
@@ -30,10 +30,10 @@ CHANGES = ("graphs", "compile", "cpu-faster:1.11", "cpu-faster:1.41", "cpu-faste
 SHARES = {"pinned": 1.0, "nice5": 1024 / (1024 + 335), "nice0": 1 / 2, "two": 1 / 3}
 
 
-def analyse(folder: Path, target: Path = FILE) -> Path:
+def analyse(folder: Path, target: Path = STUDY) -> Path:
     """Ingest every run of a folder and write the result file; returns its path."""
-    index = [e for e in study_record.read_index(folder) if e["state"] == "done"]
-    runs = {e["name"]: e for e in index if (folder / e["name"] / "manifest.json").is_file()}
+    entries = [e for e in index.read(folder) if e["state"] == "done"]
+    runs = {e["name"]: e for e in entries if (folder / e["name"] / "manifest.json").is_file()}
     store = folder / STORE
     store.unlink(missing_ok=True)
     paths = [folder / name for name in runs] + [SAMPLES / name for name in COMPILED]
@@ -57,12 +57,12 @@ def analyse(folder: Path, target: Path = FILE) -> Path:
     environment = read_manifest(folder / next(iter(runs))).environment
     content: dict[str, Any] = {
         "benchmark": "study",
-        "commit": " and ".join(sorted({e["commit"] for e in index if e.get("commit")})) or None,
-        "command": "python benchmarks/study.py record, then analyse",
+        "commit": " and ".join(sorted({e["commit"] for e in entries if e.get("commit")})) or None,
+        "command": "python -m benchmarks.study record, then analyse",
         "environment": vars(environment),
         "not_recorded": [
             {"name": e["name"], "item": e.get("item"), "reason": e["reason"]}
-            for e in study_record.read_index(folder)
+            for e in index.read(folder)
             if e["state"] == "failed"
         ],
     }
@@ -206,7 +206,7 @@ def _compiled(connection: Connection) -> Iterator[Result]:
 
 
 def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[Result]:
-    """The pinned host's run foretells those with less of the core."""
+    """The pinned host's run predicts those with less of the core."""
     base = ids.get("gpt2-slow-pinned-eager")
     if base is None or not queries.totals(connection, base)["kernels"]:
         return

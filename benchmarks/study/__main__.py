@@ -1,9 +1,9 @@
 """The study of docs/study.md: the papers' tables on our GPU, and predictions beside measurements.
 
-    python benchmarks/study.py record --out DIR --budget 500 [--only ITEM ...] [--pack FOLDER]
-    python benchmarks/study.py unpack FOLDER DIR
-    python benchmarks/study.py analyse DIR      # anywhere: benchmarks/results/study-*.json
-    python benchmarks/study.py render           # from that: docs/study.md and its plots
+    python -m benchmarks.study record --out DIR --budget 500 [--only ITEM ...] [--pack FOLDER]
+    python -m benchmarks.study unpack FOLDER DIR
+    python -m benchmarks.study analyse DIR      # anywhere: benchmarks/results/study-*.json
+    python -m benchmarks.study render           # from that: docs/study.md and its plots
 
 `record` needs a GPU host with torch, transformers and orjson and nothing else; it goes on where it
 stopped. With --rehearse it runs everything on a CPU, on models of two small layers.
@@ -12,26 +12,23 @@ stopped. With --rehearse it runs everything on a CPU, on models of two small lay
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import study_record
+from benchmarks.study import archives, index, worker
+from benchmarks.study.recording import record
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, dest="command")
-    record = commands.add_parser("record", help="on a GPU host: run directories and raw samples")
-    record.add_argument("--out", type=Path, required=True)
-    record.add_argument("--budget", type=float, default=500.0, metavar="SECONDS")
-    record.add_argument("--only", type=int, nargs="*", default=[], metavar="ITEM")
-    record.add_argument("--pack", type=Path, metavar="FOLDER", help="archives of what there is")
-    record.add_argument("--rehearse", action="store_true", help="tiny models on a CPU")
+    recording = commands.add_parser("record", help="on a GPU host: run directories and raw samples")
+    recording.add_argument("--out", type=Path, required=True)
+    recording.add_argument("--budget", type=float, default=500.0, metavar="SECONDS")
+    recording.add_argument("--only", type=int, nargs="*", default=[], metavar="ITEM")
+    recording.add_argument("--pack", type=Path, metavar="FOLDER", help="archives of what there is")
+    recording.add_argument("--rehearse", action="store_true", help="tiny models on a CPU")
     work = commands.add_parser("work")
     work.add_argument("--out", type=Path, required=True)
     work.add_argument("--seconds", type=float, required=True)
@@ -40,40 +37,39 @@ def main(argv: list[str] | None = None) -> int:
     unpack = commands.add_parser("unpack", help="undo --pack")
     unpack.add_argument("source", type=Path)
     unpack.add_argument("out", type=Path)
-    analyse = commands.add_parser("analyse", help="run directories into the result file")
-    analyse.add_argument("runs", type=Path)
+    analysis = commands.add_parser("analyse", help="run directories into the result file")
+    analysis.add_argument("runs", type=Path)
     commands.add_parser("render", help="the result file into docs/study.md and its plots")
     args = parser.parse_args(argv)
     if args.command == "record":
-        failed = study_record.record(args.out, args.budget, args.only, args.rehearse)
+        failed = record(args.out, args.budget, args.only, args.rehearse)
         if args.pack:
-            for path in study_record.pack(args.out, args.pack):
+            for path in archives.pack(args.out, args.pack):
                 sys.stdout.write(f"{path} {path.stat().st_size}\n")
         return 1 if failed else 0
     if args.command == "work":
-        return study_record.work(args.out, args.jobs, args.seconds, args.rehearse)
+        return worker.work(args.out, args.jobs, args.seconds, args.rehearse)
     if args.command == "unpack":
         if not list(args.source.glob("study-*.tar")):
             return _refused(
                 f"{args.source} holds no study-*.tar; name a folder that --pack filled."
             )
-        sys.stdout.write(f"{study_record.unpack(args.source, args.out)} entries\n")
+        sys.stdout.write(f"{archives.unpack(args.source, args.out)} entries\n")
         return 0
     # The analyzer and altair are not on the GPU host.
-    import study_analyse
-    import study_page
+    from benchmarks.study import analysis, charts, page, results
 
     if args.command == "analyse":
-        index = study_record.read_index(args.runs)
-        if not any((args.runs / entry["name"] / "manifest.json").is_file() for entry in index):
+        entries = index.read(args.runs)
+        if not any((args.runs / entry["name"] / "manifest.json").is_file() for entry in entries):
             return _refused(
-                f"{args.runs} holds no recorded runs (no {study_record.INDEX} that names one); "
+                f"{args.runs} holds no recorded runs (no {index.INDEX} that names one); "
                 "name a folder that `record` or `unpack` filled."
             )
-        sys.stdout.write(f"{study_analyse.analyse(args.runs)}\n")
+        sys.stdout.write(f"{analysis.analyse(args.runs)}\n")
         return 0
-    content = json.loads(study_analyse.FILE.read_text(encoding="utf-8"))
-    for path in (study_page.write(study_analyse.FILE), *study_page.plots(content)):
+    recorded = results.recorded()
+    for path in (page.write(recorded), *charts.save(recorded.study)):
         sys.stdout.write(f"{path}\n")
     return 0
 
