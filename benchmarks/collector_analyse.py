@@ -6,6 +6,7 @@ The GPU side needs no analyzer, so it is imported in the functions.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

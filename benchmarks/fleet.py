@@ -24,9 +24,9 @@ from analyzer import database, queries
 from analyzer.ingest import RUN_TABLES, ingest
 from analyzer.verify import verify
 from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.tile_trace import tile
 from tests.fleet.copies import copies
 from tests.fleet.services import Postgres, ray_cluster
-from benchmarks.tile_trace import tile
 
 SOURCE = ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512" / "trace.json.gz"
 POOL = """

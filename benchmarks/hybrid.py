@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from benchmarks.result_file import ROOT, Result, environment, print_table, result, write

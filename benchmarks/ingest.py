@@ -110,7 +110,9 @@ def main() -> int:
 
 def generate(size: int) -> None:
     """Make the trace of `size` MB and note how many events it has; runs in a process of its own."""
-    from benchmarks.tile_trace import tile  # deferred: the measuring process stays small, see `measure`
+    from benchmarks.tile_trace import (
+        tile,  # deferred: the measuring process stays small, see `measure`
+    )
 
     source = next(path for path in REAL_TRACES if path.is_file())
     target = trace_path(size)
@@ -126,7 +128,9 @@ def prepared(size: int) -> tuple[Path, dict[str, Any]]:
     trace = trace_path(size)
     if not facts_path(trace).is_file():
         say(f"making {trace.name} ...")
-        subprocess.run([sys.executable, "-m", "benchmarks.ingest", "--generate", str(size)], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.ingest", "--generate", str(size)], check=True
+        )
     with trace.open("rb") as stream:
         while stream.read(1 << 24):
             pass

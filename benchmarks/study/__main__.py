@@ -21,7 +21,7 @@ from benchmarks.study.recording import record
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="benchmarks.study", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, dest="command")
     recording = commands.add_parser("record", help="on a GPU host: run directories and raw samples")
     recording.add_argument("--out", type=Path, required=True)

@@ -104,7 +104,7 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
     clocks = (manifest["environment"] or {}).get("gpu_clocks") or {}
     for key, value in clocks.items():
         yield result(f"gpu_{key}", key.rpartition("_")[2], {**base, "grain": "recording"}, [value])
-    bare = _bare(connection, run_id)
+    unprofiled = _unprofiled(connection, run_id)
     for phase in dict.fromkeys(step["phase"] for step in steps):
         own = [step for step in steps if step["phase"] == phase]
         tags = {**base, "phase": phase, "grain": "step"}
@@ -127,11 +127,11 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
                 yield result("exposed", "ns", {**tags, "account": account}, exposed[account])
         sums = [sum(e["ns"] for e in step["ledger"].values()) - step["wall_ns"] for step in own]
         yield result("ledger_less_wall", "ns", tags, sums)
-        if phase in bare:
-            yield result("step_unprofiled", "ns", {**tags, "grain": "step"}, bare[phase])
+        if phase in unprofiled:
+            yield result("step_unprofiled", "ns", {**tags, "grain": "step"}, unprofiled[phase])
 
 
-def _bare(connection: Connection, run_id: str) -> dict[str, list[int]]:
+def _unprofiled(connection: Connection, run_id: str) -> dict[str, list[int]]:
     rows = connection.execute(
         "SELECT phase, wall_ns FROM step_latency WHERE run_id = $run_id", {"run_id": run_id}
     ).fetchall()
@@ -156,7 +156,7 @@ def _predictions(
             continue  # rehearsed on a CPU
         value = predict.predict(connection, ids[name], CHANGES)
         graph = ids.get(name.removesuffix("-eager") + "-graph")
-        bare = _bare(connection, graph) if graph else {}
+        unprofiled = _unprofiled(connection, graph) if graph else {}
         for phase, figures in value["phases"].items():
             tags = {**_parameters(entry), "phase": phase, "grain": "phase"}
             for key in ("replay_error", "fit_error", "host_scale"):
@@ -169,8 +169,8 @@ def _predictions(
             for key in ("nodes", "pieces"):
                 if one[key] is not None:
                     yield result(key, "count", {**tags, "grain": "median step"}, [one[key]])
-            if graph and one["what"] == "graphs" and one["phase"] in bare:
-                yield result("measured", "ns", {**tags, "grain": "step"}, bare[one["phase"]])
+            if graph and one["what"] == "graphs" and one["phase"] in unprofiled:
+                yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled[one["phase"]])
                 events, others = (_events(connection, r, one["phase"]) for r in (ids[name], graph))
                 differ = (events - others).total() + (others - events).total()
                 tags = {**tags, "events": events.total(), "grain": "first step"}
@@ -214,14 +214,14 @@ def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[R
         other = ids.get(f"gpt2-slow-{label}-eager")
         if other is None or label == "pinned":
             continue
-        bare = _bare(connection, other)
+        unprofiled = _unprofiled(connection, other)
         what = f"cpu-faster:{share:.4f}"
         for one in predict.predict(connection, base, (what,))["predictions"]:
             tags = {"item": 6, "load": label, "phase": one["phase"], "share": round(share, 4)}
             for key in ("predicted_ns", "low_ns", "high_ns", "base_ns"):
                 if one[key] is not None:
                     yield result(key[:-3], "ns", {**tags, "grain": "median step"}, [one[key]])
-            yield result("measured", "ns", {**tags, "grain": "step"}, bare.get(one["phase"], []))
+            yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled.get(one["phase"], []))
 
 
 def _floors(folder: Path) -> Iterator[Result]:

@@ -1,7 +1,8 @@
 """The study's GPU part: records run directories and raw samples, most valuable first.
 
 The parent hands jobs to a worker process and watches it: a job that fails, hangs or takes the CUDA
-context down costs itself only, and a new worker goes on. A job that the index calls done is skipped.
+context down costs itself only, and a new worker goes on. A job that the index calls done is
+skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def record(out: Path, budget_s: float, only: list[int], rehearse: bool) -> int:
     out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + budget_s
     done = {entry["name"] for entry in index.read(out) if entry["state"] == "done"}
-    left = [job for job in jobs.planned() if job.name not in done and (not only or job.item in only)]
+    left = [
+        job for job in jobs.planned() if job.name not in done and (not only or job.item in only)
+    ]
     failed = in_a_row = 0
     while left:
         if in_a_row == MOST_IN_A_ROW:
@@ -52,7 +55,12 @@ class _Worker:
         self.out, self.end, self.left = out, end, left
         self.finished = 0
         command = [sys.executable, "-m", "benchmarks.study", "work"]
-        command += ["--out", str(out.resolve()), "--seconds", f"{max(end - time.monotonic(), 0):.0f}"]
+        command += [
+            "--out",
+            str(out.resolve()),
+            "--seconds",
+            f"{max(end - time.monotonic(), 0):.0f}",
+        ]
         command += ["--jobs", *[job.name for job in left], *(["--rehearse"] if rehearse else [])]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.lines: queue.Queue[str | None] = queue.Queue()

@@ -1,7 +1,7 @@
 """The rows of result files, asked by metric and parameters, and how their numbers are written.
 
 A cell is a median with its spread and number of samples: `5.41 (5.38 to 5.60; 100)`. The spread is
-p5 to p95, of fewer than ten samples the least and the largest. `-` stands for what was not recorded.
+p5 to p95, of fewer than ten samples the least and the largest. `-`: not recorded.
 """
 
 from __future__ import annotations

@@ -10,7 +10,14 @@ from statistics import median
 from typing import Any
 
 from benchmarks.study.results import (
-    MS, US, Recorded, Results, Row, cell, number, percent,
+    MS,
+    US,
+    Recorded,
+    Results,
+    Row,
+    cell,
+    number,
+    percent,
 )  # fmt: skip
 
 Rows = list[list[str]]
@@ -152,7 +159,10 @@ def experts(study: Results) -> Rows:
                     paper if batch == 4 else "",
                     study.cell("launches", name=name, phase="decode"),
                     *(study.cell("hdbi", name=name, phase=phase) for phase in PHASES),
-                    *(study.cell("step_unprofiled", MS, name=name, phase=phase) for phase in PHASES),
+                    *(
+                        study.cell("step_unprofiled", MS, name=name, phase=phase)
+                        for phase in PHASES
+                    ),
                 ]
             )
     return rows
@@ -243,7 +253,11 @@ def hybrid_accounts(study: Results) -> Rows:
     )
     rows = [
         [f"`{account}`"]
-        + [study.cell(m, US, account=account, **run) for m in ("account", "exposed") for run in runs]
+        + [
+            study.cell(m, US, account=account, **run)
+            for m in ("account", "exposed")
+            for run in runs
+        ]
         for account in accounts
     ]
     more = (("device_busy", "device busy, ms", MS), ("kernels", "kernels", 1.0))

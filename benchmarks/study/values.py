@@ -12,7 +12,14 @@ from statistics import median
 from analyzer import predict
 from benchmarks.study import tables as t
 from benchmarks.study.results import (
-    MS, US, Recorded, Results, Row, milliseconds, number, spread,
+    MS,
+    US,
+    Recorded,
+    Results,
+    Row,
+    milliseconds,
+    number,
+    spread,
 )  # fmt: skip
 
 Values = dict[str, str]
@@ -209,9 +216,7 @@ def predictions(study: Results) -> Values:
     longer = [100 * (ratio - 1) for ratio in decode_busy_ratios(study)]
     tiny = {row["parameters"]["nodes"]: row["p50"] for row in study.all("graph_replay")}
     same = study.all("events_that_differ")
-    errors = {
-        phase: f"{100 * median(prediction_errors(study, phase)):.1f}" for phase in t.PHASES
-    }
+    errors = {phase: f"{100 * median(prediction_errors(study, phase)):.1f}" for phase in t.PHASES}
     return {
         "events": number(sum(row["parameters"]["events"] for row in same)),
         "events_that_differ": number(sum(row["p50"] for row in same)),
