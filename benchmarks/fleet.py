@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 # The parts of a fleet are started as the tests start them.
-from analyzer import database, queries
-from analyzer.ingest import RUN_TABLES, ingest
-from analyzer.verify import verify
+from analyzer import queries
+from analyzer.ingest import ingest
+from analyzer.store import database
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
 from benchmarks.tile_trace import tile
 from tests.fleet.copies import copies

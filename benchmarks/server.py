@@ -35,7 +35,7 @@ from typing import Any
 
 # This folder holds a collector.py of its own; the package is meant.
 from analyzer import queries
-from analyzer.verify import verify
+from analyzer.store.verify import verify
 from benchmarks import result_file
 from collector.archive import Archive, open_archive
 from collector.endpoint import Answer, Endpoint

@@ -15,7 +15,7 @@ from analyzer.server.tokens import SESSION_COOKIE, Principal
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from analyzer.ingest import Ingested
+    from analyzer.ingest.load import Ingested
 
 
 class Hosting(Protocol):

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from analyzer import lake
 from analyzer.errors import AnalyzerError
 from analyzer.server import api, logs, oidc, owner, slow
 from analyzer.server.access import is_loopback
@@ -29,6 +28,7 @@ from analyzer.server.hosting import ServiceHosting
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.service import Door, Service, build
+from analyzer.store import ducklake
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _layout(wanted: Wanted) -> Layout:
         return Layout(wanted.data)
     if wanted.data is None:
         return Layout.of_store(wanted.db)
-    if not lake.is_lake(wanted.db):
+    if not ducklake.is_lake(wanted.db):
         raise AnalyzerError(
             f"--db {wanted.db} with --data is for a lake (*.toml), which several servers share; "
             "leave one of the two out."

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analyzer import predict, queries
-from analyzer.database import Connection
+from analyzer import queries
 from analyzer.ingest import ingest
+from analyzer.reports import prediction
+from analyzer.store.database import Connection
 from benchmarks.collector_analyse import above_floor
 from benchmarks.result_file import ROOT, Result, result
 from benchmarks.study import index
@@ -154,7 +155,7 @@ def _predictions(
             continue
         if not queries.totals(connection, ids[name])["kernels"]:
             continue  # rehearsed on a CPU
-        value = predict.predict(connection, ids[name], CHANGES)
+        value = prediction.predict(connection, ids[name], CHANGES)
         graph = ids.get(name.removesuffix("-eager") + "-graph")
         unprofiled = _unprofiled(connection, graph) if graph else {}
         for phase, figures in value["phases"].items():
@@ -197,7 +198,7 @@ def _events(connection: Connection, run_id: str, phase: str) -> Counter[str]:
 def _compiled(connection: Connection) -> Iterator[Result]:
     """The package's eager and compiled samples: bounds, and what a compiled step took."""
     eager, compiled = (queries.find_run(connection, name) for name in COMPILED)
-    (one,) = predict.predict(connection, eager, ("compile",))["predictions"]
+    (one,) = prediction.predict(connection, eager, ("compile",))["predictions"]
     tags = {"item": 8, "name": COMPILED[0], "change": "compile", "grain": "median step"}
     for key in ("low_ns", "high_ns"):
         yield result(f"compile_{key[:-3]}", "ns", tags, [one[key]])
@@ -216,12 +217,14 @@ def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[R
             continue
         unprofiled = _unprofiled(connection, other)
         what = f"cpu-faster:{share:.4f}"
-        for one in predict.predict(connection, base, (what,))["predictions"]:
+        for one in prediction.predict(connection, base, (what,))["predictions"]:
             tags = {"item": 6, "load": label, "phase": one["phase"], "share": round(share, 4)}
             for key in ("predicted_ns", "low_ns", "high_ns", "base_ns"):
                 if one[key] is not None:
                     yield result(key[:-3], "ns", {**tags, "grain": "median step"}, [one[key]])
-            yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled.get(one["phase"], []))
+            yield result(
+                "measured", "ns", {**tags, "grain": "step"}, unprofiled.get(one["phase"], [])
+            )
 
 
 def _floors(folder: Path) -> Iterator[Result]:

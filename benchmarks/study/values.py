@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
-from analyzer import predict
+from analyzer.reports import prediction
 from benchmarks.study import tables as t
 from benchmarks.study.results import (
     MS,
@@ -222,7 +222,7 @@ def predictions(study: Results) -> Values:
         "events_that_differ": number(sum(row["p50"] for row in same)),
         "error_prefill": errors["prefill"],
         "error_decode": errors["decode"],
-        "gap_assumed": number(predict.GAPS["NVIDIA H200"].mean_ns),
+        "gap_assumed": number(prediction.GAPS["NVIDIA H200"].mean_ns),
         "gap_least": number(min(gaps)),
         "gap_most": number(max(gaps)),
         "replay_error": largest_share(study, "replay_error"),

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from analyzer import predict, queries
+from analyzer import queries
 from analyzer.ingest import ingest
+from analyzer.reports import prediction
 from benchmarks.result_file import result
 from benchmarks.study import page, results, values
 from benchmarks.study import tables as t
@@ -72,7 +73,7 @@ def test_the_analyzer_says_how_good_its_predictions_were(recorded: Recorded) -> 
         f"largest {100 * max(errors):.1f} %",
         f"{sum(map(t.is_within_bounds, t.predicted_graphs(study)))} within the bounds",
     ):
-        assert part in predict.VALIDATED
+        assert part in prediction.VALIDATED
 
 
 @pytest.mark.parametrize("batch", [1, 16])
@@ -83,7 +84,7 @@ def test_the_runs_kept_here_predict_what_the_study_says(
     ingest([ROOT / "benchmarks" / "runs" / name for name in names], tmp_path / "db", jobs=1)
     with queries.connect(tmp_path / "db") as connection:
         run = queries.find_run(connection, names[0])
-        value = predict.predict(connection, run, ["graphs"])
+        value = prediction.predict(connection, run, ["graphs"])
 
     said = {p["phase"]: p for p in t.predicted_graphs(recorded.study) if p["name"] == names[0]}
     assert {p["phase"]: p["predicted_ns"] for p in value["predictions"]} == {
