@@ -19,7 +19,7 @@ from benchmarks.study import page, results, values
 from benchmarks.study import tables as t
 from benchmarks.study.results import MS, Recorded, Results
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def of_rows(*rows: Any) -> Results:
