@@ -1,7 +1,7 @@
 """One run's answer as a dict: how host-bound is it, which account is to blame, what is exposed.
 
-Built from `queries`; `render/report.py` prints it. Integer nanoseconds, unknown is None. A time taken
-under the profiler is never called a latency.
+Built from `queries`; `render/report.py` prints it. Integer nanoseconds, unknown is None. A time
+taken under the profiler is never called a latency.
 """
 
 from __future__ import annotations

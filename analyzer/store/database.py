@@ -1,7 +1,7 @@
 """Opens a store, creates its tables, checks their version: the one door to both kinds.
 
-A store is a DuckDB file, or a lake (`ducklake.py`) if its name ends in .toml; both hold the same tables
-and answer the same SQL. A file takes one writing process at a time; a second one waits for it.
+A store is a DuckDB file, or a lake (`ducklake.py`) if its name ends in .toml; both hold the same
+tables and answer the same SQL. A file takes one writing process at a time; a second one waits.
 Works with DuckDB 1.5 and 2: the file is made in the storage version that both read. Every question
 is in `analyzer.queries`.
 """
