@@ -11,7 +11,7 @@ from string import Template
 
 from benchmarks.result_file import ROOT
 from benchmarks.study.results import Recorded, lines
-from benchmarks.study.tables import TABLES
+from benchmarks.study.tables import tables
 from benchmarks.study.values import values
 
 TEMPLATE = ROOT / "docs" / "study.md.in"
@@ -31,9 +31,7 @@ def render(recorded: Recorded) -> str:
 
 def named(recorded: Recorded) -> dict[str, str]:
     """Return every value and table by the name that the template has for it."""
-    return values(recorded) | {
-        f"table_{name}": lines(rows(recorded)) for name, rows in TABLES.items()
-    }
+    return values(recorded) | {name: lines(rows) for name, rows in tables(recorded).items()}
 
 
 def write(recorded: Recorded, target: Path = PAGE) -> Path:
