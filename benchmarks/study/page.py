@@ -1,17 +1,20 @@
-"""Writes docs/study.md: its template docs/study.md.in with the values and tables filled in.
+"""Writes docs/study.md: its template docs/study.md.in (Jinja) with values and tables filled in.
 
-In the template `$name` stands for a value of values.py or for the rows of a table of tables.py.
+In the template `{{name}}` stands for a value of values.py. A table is a loop over runs, whose cells
+ask the result files; what is derived from them comes from tables.py.
 """
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from string import Template
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
 
 from benchmarks.result_file import ROOT
-from benchmarks.study.results import Recorded, lines
-from benchmarks.study.tables import tables
+from benchmarks.study import results, tables
+from benchmarks.study.results import Recorded
 from benchmarks.study.values import values
 
 TEMPLATE = ROOT / "docs" / "study.md.in"
@@ -23,15 +26,26 @@ def render(recorded: Recorded) -> str:
     """Return the whole page.
 
     Raises:
-        KeyError: The template names something that is no value and no table.
+        jinja2.UndefinedError: The template names something that does not exist.
     """
-    template = Template(TEMPLATE.read_text(encoding="utf-8"))
-    return wrapped(template.substitute(named(recorded)))
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return wrapped(template.render(names(recorded) | values(recorded)))
 
 
-def named(recorded: Recorded) -> dict[str, str]:
-    """Return every value and table by the name that the template has for it."""
-    return values(recorded) | {name: lines(rows) for name, rows in tables(recorded).items()}
+def names(recorded: Recorded) -> dict[str, Any]:
+    """Return what the template's tables use: the result files, and functions on their rows."""
+    return {
+        **{
+            name: value
+            for module in (results, tables)
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+        },
+        "study": recorded.study,
+        "batches": recorded.batches,
+        "requests": recorded.hybrid,
+    }
 
 
 def write(recorded: Recorded, target: Path = PAGE) -> Path:

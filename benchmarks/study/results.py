@@ -7,7 +7,7 @@ p5 to p95, of fewer than ten samples the least and the largest. `-`: not recorde
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,12 @@ class Results:
         """Return the row's median."""
         row = self.one(metric, **wanted)
         return None if row is None else row["p50"]
+
+    def cells(
+        self, metric: str, key: str, values: Iterable[Any], unit: float = 1.0, **wanted: Any
+    ) -> str:
+        """Return neighbouring cells of one table row, for each value of a parameter."""
+        return " | ".join(self.cell(metric, unit, **{key: one}, **wanted) for one in values)
 
     def cell(self, metric: str, unit: float = 1.0, **wanted: Any) -> str:
         """Return the row as a cell, its numbers divided by `unit`."""
@@ -113,8 +119,3 @@ def spread(row: Row) -> tuple[float, float]:
     if row["n"] < 10:
         return min(row["samples"]), max(row["samples"])
     return row["p5"], row["p95"]
-
-
-def lines(rows: Sequence[Sequence[str]]) -> str:
-    """Write the rows of a Markdown table; its head stands in the template."""
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

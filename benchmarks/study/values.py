@@ -73,7 +73,7 @@ def conclusions(study: Results) -> Values:
         "cases": str(len(errors)),
         "error_median": f"{100 * median(errors):.1f}",
         "error_largest": f"{100 * max(errors):.1f}",
-        "within": str(sum(map(t.is_within_bounds, t.predicted_graphs(study)))),
+        "within": str(sum(p["is_within_bounds"] for p in t.predicted_graphs(study))),
         "batch_all": one_decimal(crossover(study, "all")),
         "batch_last": one_decimal(crossover(study, "last")),
         "grouped_hdbi": number(study.p50("hdbi", name=grouped, phase="decode")),
@@ -119,7 +119,12 @@ def balanced_batch(results: Results, runs: Sequence[Row]) -> float | None:
 def launch_floor(study: Results) -> Values:
     annotation, start, end, cost = (
         (study.p50("launch_floor", item=1, launch_api="cudaLaunchKernel", definition=d) or 0.0) / US
-        for d in t.DEFINITIONS
+        for d in (
+            "annotation_to_kernel_start",
+            "api_start_to_kernel_start",
+            "api_end_to_kernel_start",
+            "unsynchronised_host_cost",
+        )
     )
     return {
         "floor_end": number(end),
@@ -139,10 +144,8 @@ def gpt2(study: Results, batches: Results) -> Values:
     launches = study.p50("launches", **one) or 0.0
     above = (study.p50("launch_path", **one) or 0.0) / max(launches, 1) - PAPER_FLOOR_NS
     device = [
-        (study.p50("device_active", name=t.gpt2_name(batch), phase="prefill") or 0.0)
-        / MS
-        / float(paper[0])
-        for batch, paper in t.PAPER_GPT2.items()
+        (study.p50("device_active", name=t.gpt2_name(batch), phase="prefill") or 0.0) / paper_ns
+        for batch, paper_ns in ((1, 1.66 * MS), (16, 15.43 * MS))
     ]
     names = [{"workload": f"batches-{batch}"} for batch in t.BATCHES]
     traces = sorted({row["n"] for row in batches.all("hdbi", phase="prefill")})
@@ -251,13 +254,11 @@ def validity(study: Results) -> Values:
         profiled = study.p50("step_profiled", name=run["name"], phase=run["phase"])
         if profiled and run["name"].endswith("-eager") and run["item"] in (2, 8):
             longer.append(profiled / row["p50"])
-    ratios = [row["p50"] / step["p50"] for _, row, step in t.host_bound_decode(study)]
-    fresh = [f"gpt2-fresh-{n}" for n in (1, 2, 3)]
-    python = [study.p50("account", name=n, phase="decode", account="python") or 0.0 for n in fresh]
-    apart: list[float] = []
-    for phase in t.PHASES:
-        steps = [study.p50("step_unprofiled", name=n, phase=phase) or 0.0 for n in fresh]
-        apart.append(100 * (max(steps) - min(steps)) / median(steps) if median(steps) else 0.0)
+    ratios = [row["p50"] / step["p50"] for _, row, step in t.decode_steps(study)]
+    python = [
+        study.p50("account", name=name, phase="decode", account="python") or 0.0 for name in t.FRESH
+    ]
+    apart = [t.fresh_range(study, "step_unprofiled", phase) or 0.0 for phase in t.PHASES]
     step = study.one("step_unprofiled", name="gpt2-bs1-s512-eager", phase="decode")
     low, high = spread(step) if step else (None, None)
     return {
@@ -269,7 +270,7 @@ def validity(study: Results) -> Values:
         "profiler_phases": str(len(longer)),
         "ratio_least": number(min(ratios)),
         "ratio_most": number(max(ratios)),
-        "fresh_apart": f"{max(apart):.0f}",
+        "fresh_apart": f"{100 * max(apart):.0f}",
         "fresh_slower": number(max(python) / max(min(python), 1)),
         "slow_mode_low": milliseconds(low),
         "slow_mode_high": milliseconds(high),
