@@ -242,14 +242,7 @@ def _many_runs(scene: Scene, folder: Path) -> Outputs:
     found = {"ingest.txt": _db("ingest", "--jobs", "1", *scene.options, *scene.paths)}
     with duckdb.connect(str(folder / STORE), read_only=True) as connection:
         names = [n for (n,) in connection.execute("SELECT name FROM runs ORDER BY 1").fetchall()]
-    gates = (
-        "--fail-if",
-        "step_ms > +5%",
-        "--fail-if",
-        "t_orch_ms > 1%",
-        "--fail-if",
-        "kernels > 0",
-    )
+    gates = [f"--fail-if={gate}" for gate in ("wall_ns > +5%", "hdbi < -1%", "kernels > 0")]
     return found | {
         "runs.txt": _db("runs"),
         "runs.json": _db("runs", "--json"),
@@ -257,6 +250,8 @@ def _many_runs(scene: Scene, folder: Path) -> Outputs:
         "compare.json": _db("compare", *names, "--json"),
         "compare-pair.txt": _db("compare", *names[1:3]),
         "compare-gate.txt": _db("compare", *names[:2], *gates),
+        "compare-no-metric.txt": _db("compare", *names[:2], "--fail-if", "nothing > 5%"),
+        "compare-no-condition.txt": _db("compare", *names[:2], "--fail-if", "hdbi"),
         "verify.txt": _db("verify"),
         "verify.json": _db("verify", "--json"),
         "sql-totals.json": _db("sql", "SELECT * FROM run_totals ORDER BY ALL", "--json"),
@@ -305,7 +300,7 @@ def _refusals(scene: Scene, folder: Path) -> Outputs:
         "unknown-run-report": ("report", "nothing"),
         "unknown-what": ("predict", "--what", "magic"),
         "unknown-cpu": ("predict", "--what", "cpu-faster:none"),
-        "unknown-gate": ("compare", "latest", "latest", "--fail-if", "nothing > 5%"),
+        "one-run-twice": ("compare", "latest", "latest"),
         "one-run": ("compare", "latest"),
         "sql-mistake": ("sql", "SELECT"),
         "sql-no-table": ("sql", "SELECT * FROM nothing"),
