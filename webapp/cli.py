@@ -69,19 +69,13 @@ def options(host: str, port: int) -> dict[str, Any]:
 
 
 def _serve(options: dict[str, Any]) -> None:
-    """Run Streamlit in this process, with what the pages import loaded before the first visitor."""
-    from streamlit.runtime.pages_manager import PagesManager
+    """Run Streamlit in this process."""
     from streamlit.web import bootstrap
 
-    import webapp.charts
-    import webapp.data
+    from webapp import hosting, store
 
-    webapp.data.take_turns()
-    flags = {name.replace(".", "_"): value for name, value in options.items()}
-    # Else a deep link's first visitor gets that file of pages/ alone, without app.py.
-    PagesManager.uses_pages_directory = False
-    bootstrap.load_config_options(flag_options=flags)
-    bootstrap.run(str(APP), False, [], flags)
+    store.lock_in_process()
+    bootstrap.run(str(APP), False, [], hosting.configure(options))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 from analyzer.ingest import ingest
+from tests.support.small_traces import written
 
 APP = Path(__file__).resolve().parents[3] / "webapp" / "app.py"
 SAMPLES = (
@@ -23,39 +23,6 @@ SAMPLES = (
     "gpt2-prefill-bs2-s512",
     "gpt2-prefill-bs8-s512",
 )
-PAGES = ("runs", "run", "timeline", "kernels", "compare", "sweep", "sql")
-
-
-def event(name: str, category: str, start_us: float, dur_us: float, **args: Any) -> dict[str, Any]:
-    """One Kineto event; on a stream if it is a kernel's."""
-    device = category == "kernel"
-    return {
-        "ph": "X", "cat": category, "name": name, "ts": start_us, "dur": dur_us,
-        "pid": 0 if device else 1, "tid": 7 if device else 1, "args": args,
-    }  # fmt: skip
-
-
-CPU_EVENTS = [
-    event("aten::linear", "cpu_op", 100, 300),
-    event("aten::addmm", "cpu_op", 120, 260),
-    event("aten::relu", "cpu_op", 500, 100),
-]
-HOSTILE = (
-    "<script>alert(1)</script> **bold** [x](http://example.invalid) $a$ :red[x] `q` \"'" + "é" * 400
-)
-GPU_EVENTS = [
-    *CPU_EVENTS,
-    event("cuLaunchKernelEx", "cuda_driver", 300, 40, correlation=1),
-    event(HOSTILE, "kernel", 350, 300, correlation=1, device=0, stream=7),
-    event("cudaLaunchKernel", "cuda_runtime", 540, 20, correlation=2),
-    event("elementwise_x", "kernel", 660, 40, correlation=2, device=0, stream=7),
-]
-
-
-def written(path: Path, events: list[dict[str, Any]]) -> Path:
-    """A trace file."""
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -97,23 +64,3 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
         return app
 
     return open_page
-
-
-def texts(app: AppTest) -> str:
-    """Everything that the page says in words."""
-    kinds = (
-        app.title,
-        app.subheader,
-        app.markdown,
-        app.caption,
-        app.info,
-        app.warning,
-        app.error,
-        app.text,
-    )
-    return "\n".join(str(element.value) for kind in kinds for element in kind)
-
-
-def charts(app: AppTest) -> int:
-    """How many charts the page draws."""
-    return len(app.get("arrow_vega_lite_chart")) + len(app.get("vega_lite_chart"))
