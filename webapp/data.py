@@ -13,9 +13,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import polars as pl
 import streamlit as st
 
-from analyzer import predict, queries, report, timeline
-from analyzer.compare import compare
-from analyzer.database import Connection
+from analyzer import queries
+from analyzer.queries import timeline
+from analyzer.reports import prediction, report
+from analyzer.reports.comparison import compare
+from analyzer.store.database import Connection
 from webapp import store
 
 Record = dict[str, Any]
@@ -73,7 +75,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def report_of(run_id: str) -> Record:
-    """Is the run host-bound, and what is to be known about it? See `report.summary`."""
+    """Is the run host-bound, and what is to be known about it? See `reports.report`."""
     return _ask(report.summary, run_id)
 
 
@@ -83,7 +85,7 @@ def predictions(run_id: str) -> Record | None:
 
 
 def _predictions(connection: Connection, run_id: str) -> Record | None:
-    return predict.for_report(connection, run_id, queries.steps(connection, run_id))
+    return prediction.for_report(connection, run_id, queries.steps(connection, run_id))
 
 
 def totals(run_id: str) -> Record:
@@ -125,7 +127,7 @@ def distribution(run_id: str, quantity: str, kernel_id: int | None = None) -> pl
 
 
 def comparison(run_ids: Sequence[str]) -> Record:
-    """Runs against the first of them; see `analyzer.compare`."""
+    """Runs against the first of them; see `reports.comparison`."""
     return _ask(compare, tuple(run_ids))
 
 

@@ -12,8 +12,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.web import bootstrap
 
 from analyzer.server import pages
-from webapp import charts, components, query_task, uploads
-from webapp.cli import APP, options
+from webapp import charts, components, query_task, settings, uploads
 
 # What the pages import, loaded before the first visitor comes.
 LOADED = (charts, components, query_task, uploads)
@@ -45,9 +44,9 @@ def app(
     pages.host(hosting)
     configure(
         {
-            **options(host, port),
+            **settings.options(host, port),
             "server.maxUploadSize": most_bytes >> 20,
             "logger.level": "error",
         }
     )
-    return st.App(APP, secrets={"auth": dict(auth)} if auth else None)
+    return st.App(settings.APP, secrets={"auth": dict(auth)} if auth else None)

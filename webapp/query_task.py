@@ -1,4 +1,4 @@
-"""A statement that a person typed, being answered in a thread; see `analyzer.sandbox`."""
+"""A statement that a person typed, being answered in a thread; see `analyzer.store.sandbox`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from analyzer import sandbox
+from analyzer.store import sandbox
 from webapp import session, store
 
 if TYPE_CHECKING:

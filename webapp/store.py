@@ -11,10 +11,10 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from analyzer import database, turns
-from analyzer.database import Connection
+from analyzer.store import database, rwlock
+from analyzer.store.database import Connection
 from webapp import session
-from webapp.cli import STORE_VARIABLE
+from webapp.settings import STORE_VARIABLE
 
 PATIENCE_S = 5.0
 
@@ -42,7 +42,7 @@ def version() -> tuple[str, Stamp]:
 
 def lock_in_process() -> None:
     """Let readers and an upload of this process wait for each other, which DuckDB does not."""
-    turns.arrange(path())
+    rwlock.arrange(path())
 
 
 class _Page(threading.local):

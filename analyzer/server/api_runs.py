@@ -13,17 +13,19 @@ import orjson
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 
-from analyzer import compare as compare_module
-from analyzer import database, ingest, queries, sandbox
-from analyzer import report as report_module
-from analyzer.database import Connection
+from analyzer import queries
 from analyzer.errors import AnalyzerError
+from analyzer.reports import comparison as compare_module
+from analyzer.reports import report as report_module
 from analyzer.server import messages
 from analyzer.server.access import needs, service_of
 from analyzer.server.api_uploads import errors
 from analyzer.server.service import Service
 from analyzer.server.snapshots import Crowded
 from analyzer.server.tokens import Principal
+from analyzer.store import database, sandbox
+from analyzer.store.database import Connection
+from analyzer.store.write import delete_run
 
 router = APIRouter()
 
@@ -138,7 +140,7 @@ def report(
         value = report_module.report(connection, find(connection, run))
     if format == "json":
         return as_json(value)
-    from analyzer.report_text import console, print_report
+    from analyzer.render.report import console, print_report
 
     text = io.StringIO()
     print_report(value, console(text))
@@ -182,8 +184,8 @@ def compare(
         value = compare_module.compare(connection, [find(connection, name) for name in wanted])
     if format == "json":
         return as_json(value)
-    from analyzer.compare_text import print_comparison
-    from analyzer.report_text import console
+    from analyzer.render.comparison import print_comparison
+    from analyzer.render.report import console
 
     text = io.StringIO()
     print_comparison(value, console(text))
@@ -254,7 +256,7 @@ def delete(
     service.jobs.forget_run(who.team, run_id)
     with database.open_for_writing(service.store(who.team)) as connection:
         connection.execute("BEGIN TRANSACTION")
-        ingest.delete_run(connection, run_id)
+        delete_run(connection, run_id)
         connection.execute("COMMIT")
     service.log("run deleted", team=who.team, run=run_id, by=who.token_id)
     return {"deleted": run_id}

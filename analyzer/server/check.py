@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from analyzer import database
 from analyzer.server.blobs import Blobs, open_blobs
 from analyzer.server.layout import Layout, is_sha256
 from analyzer.server.state import State, open_state
-from analyzer.verify import Problem, verify
+from analyzer.store import database
+from analyzer.store.verify import Problem, verify
 
 
 def check(data: Path) -> list[Problem]:

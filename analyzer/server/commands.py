@@ -240,7 +240,7 @@ def token_list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(rows)
         return 0
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
 
     shown = [
         (
@@ -307,7 +307,7 @@ def jobs_command(args: argparse.Namespace) -> int:
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
 
     shown = [
         (

@@ -12,7 +12,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import Ingested
+from analyzer.ingest.load import Ingested
 from analyzer.server.access import OPEN
 from analyzer.server.jobs import STATES
 from analyzer.server.service import Service

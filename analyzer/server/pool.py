@@ -1,7 +1,7 @@
 """Keeps the workers: each has a thread that takes jobs, minds time and memory, and outlives it.
 
 A worker that dies or is killed costs its job an attempt, never the server, another job or the
-store. Commits take turns with the server's readers (`analyzer.turns`).
+store. Commits take turns with the server's readers (`analyzer.store.rwlock`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analyzer import database, turns
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server import worker
 from analyzer.server.blobs import Blobs
@@ -27,6 +26,7 @@ from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.state import Row
 from analyzer.server.worker import Done, Task
+from analyzer.store import database, rwlock
 from schemas.errors import HostboundError
 
 _LOOK_S = 0.2
@@ -233,7 +233,7 @@ class _Keeper(threading.Thread):
                 if isinstance(message, Done):
                     return message
                 waited = time.monotonic()
-                with turns.arrange(task.store).writing(database.LOCK_PATIENCE_S):
+                with rwlock.arrange(task.store).writing(database.LOCK_PATIENCE_S):
                     allowed += time.monotonic() - waited  # waiting is not the job's own time
                     pipe.send(worker.GO)
                     self._receive(pipe, began, allowed, committing=True)

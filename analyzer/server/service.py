@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzer import database, turns
 from analyzer.server.blobs import Blobs, open_blobs
 from analyzer.server.jobs import Jobs
 from analyzer.server.layout import Layout
@@ -21,6 +20,7 @@ from analyzer.server.state import State, open_state
 from analyzer.server.takeover import take_over
 from analyzer.server.tokens import Tokens
 from analyzer.server.uploads import Uploads
+from analyzer.store import database, rwlock
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Service:
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""
         path = self.layout.store(team)
-        turns.arrange(path)
+        rwlock.arrange(path)
         return path
 
     def start(self) -> None:

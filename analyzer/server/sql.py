@@ -19,15 +19,15 @@ from typing import IO
 import msgspec
 import pyarrow as pa
 
-from analyzer import lake
 from analyzer.errors import AnalyzerError
-from analyzer.sandbox import Cancelled
 from analyzer.server import sql_child
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.metrics import Metrics
 from analyzer.server.pool import resident_bytes
 from analyzer.server.snapshots import Crowded, Snapshots
+from analyzer.store import ducklake
+from analyzer.store.sandbox import Cancelled
 
 _LOOK_S = 0.02
 _OWN_BYTES = 400 << 20  # Python, Arrow and DuckDB themselves
@@ -100,8 +100,8 @@ class Sql:
             self._places.release()
 
     def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> pa.Table:
-        if lake.is_lake(Path(request.path)):
-            child = _child(lake.environment())
+        if ducklake.is_lake(Path(request.path)):
+            child = _child(ducklake.environment())
         else:
             child = self._spare.take()
         assert child.stdin is not None

@@ -18,9 +18,9 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
-from analyzer import lake, sandbox, sql_tree
-from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
+from analyzer.store import ducklake, sandbox, sql_tree
+from analyzer.store.database import Connection
 
 ROWS, ERROR = b"A", b"E"
 
@@ -106,7 +106,7 @@ def _confine(request: Request) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     seconds = int(request.seconds * max(1, request.threads)) + 10
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    if not lake.is_lake(Path(request.path)):  # which needs its keys; no statement can read them
+    if not ducklake.is_lake(Path(request.path)):  # which needs its keys; no statement can read them
         os.environ.clear()
 
 

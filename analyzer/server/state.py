@@ -100,10 +100,10 @@ def open_state(layout: Layout, make: bool = True) -> State:
             layout.check()
         return SqliteState(layout.state)
     require("fleet", "psycopg")
-    from analyzer import lake  # heavy, and not needed without one
     from analyzer.server.state_postgres import PostgresState
+    from analyzer.store import ducklake  # heavy, and not needed without one
 
-    found = lake.read(layout.lake)
+    found = ducklake.read(layout.lake)
     return PostgresState(found.catalog, f"{found.schema}_server", str(layout.lake), make)
 
 

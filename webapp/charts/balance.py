@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from analyzer.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
+from analyzer.reports.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
 from webapp import format, theme
 from webapp.charts.parts import (
     Chart,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from analyzer.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
+from analyzer.reports.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
 from webapp import format
 from webapp.charts.parts import Chart, ink, paper, run_colours, scale, tips
 

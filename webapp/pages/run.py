@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 import streamlit as st
 
-from analyzer.report import reading
+from analyzer.reports.report import reading
 from webapp import components, data, format, session, url_state
 from webapp.charts import accounts, balance
 from webapp.data import Record

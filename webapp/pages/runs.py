@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from analyzer.ingest import Ingested
-from analyzer.report import reading
+from analyzer.reports.report import reading
 from webapp import components, data, format, session, uploads, url_state
 from webapp.charts import balance
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 import streamlit as st
 
-from analyzer.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
+from analyzer.reports.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
 from webapp import components, data, format, session, url_state
 from webapp.charts import sweep
 from webapp.charts.sweep import Cell, Point, Setting

@@ -108,11 +108,17 @@ def test_a_long_trace_is_drawn_before_its_accounts_are_read_and_then_once(
     with duckdb.connect(str(store)) as connection:
         connection.execute("UPDATE traces SET events = 1000000")
     drawn = []
-    only_chart, profile = components.only_chart, data.profile
+    only_chart, selectable_chart = components.only_chart, components.selectable_chart
+    profile = data.profile
     monkeypatch.setattr(
         components,
         "only_chart",
-        lambda *given, **named: (drawn.append(given[1]), only_chart(*given, **named))[1],
+        lambda *given: (drawn.append(given[1]), only_chart(*given))[1],
+    )
+    monkeypatch.setattr(
+        components,
+        "selectable_chart",
+        lambda *given, **named: (drawn.append(given[2]), selectable_chart(*given, **named))[1],
     )
     monkeypatch.setattr(data, "profile", lambda *given: (drawn.append("read"), profile(*given))[1])
     app = show(store, "timeline", run=EAGER)
