@@ -1,4 +1,4 @@
-"""Stores for the pages' tests: the samples, and made ones without GPU or floor."""
+"""What the pages' tests share: stores of hand-made traces, a page opened without a browser."""
 
 from __future__ import annotations
 
@@ -16,22 +16,7 @@ from analyzer.ingest import ingest
 from tests.support.small_traces import written
 
 APP = Path(__file__).resolve().parents[3] / "webapp" / "app.py"
-SAMPLES = (
-    "gpt2-prefill-bs1-s512",
-    "gpt2-prefill-bs1-s512-compile",
-    "gpt2-prefill-bs1-s512-graph",
-    "gpt2-prefill-bs2-s512",
-    "gpt2-prefill-bs8-s512",
-)
-
-
-@pytest.fixture(scope="session")
-def samples_store(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Path:
-    """Five sample runs."""
-    store = tmp_path_factory.mktemp("store") / "samples.duckdb"
-    runs = [samples_dir / name for name in SAMPLES]
-    assert {result.state for result in ingest(runs, store, jobs=1)} == {"stored"}
-    return store
+PATIENCE_S = 240
 
 
 @pytest.fixture
@@ -50,11 +35,11 @@ def store_of(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def show(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
-    """Open a page of the app on a store, as an address would."""
+    """Open a page of the app on a store, as a URL would."""
 
     def open_page(store: Path, page: str, **params: str) -> AppTest:
         monkeypatch.setenv("HOSTBOUND_DB", str(store))
-        app = AppTest.from_file(str(APP), default_timeout=60)
+        app = AppTest.from_file(str(APP), default_timeout=PATIENCE_S)
         for name, value in params.items():
             app.query_params[name] = value
         if page != "runs":

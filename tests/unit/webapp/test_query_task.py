@@ -13,6 +13,8 @@ from tests.support.statements import RUNAWAY
 from webapp import data, store, uploads
 from webapp.query_task import QueryTask
 
+PATIENCE_S = 240
+
 
 def test_a_typed_statement_does_not_wait_for_a_writer_that_waits_for_its_page(
     tmp_path, monkeypatch
@@ -27,18 +29,18 @@ def test_a_typed_statement_does_not_wait_for_a_writer_that_waits_for_its_page(
         assert len(data.runs()) == 1
         uploading.start()
         uploading.join(0.3)
-        task = QueryTask("SELECT count(*) AS runs FROM runs", 10, 5.0)
-        assert task.wait(8)
+        task = QueryTask("SELECT count(*) AS runs FROM runs", 10, PATIENCE_S)
+        assert task.wait(PATIENCE_S)
         assert task.rows()["runs"].item() in (1, 2)
-    uploading.join(30)
+    uploading.join(PATIENCE_S)
     assert not uploading.is_alive()
 
 
 def test_a_running_statement_can_be_cancelled_and_says_so(samples_store, monkeypatch):
     monkeypatch.setenv("HOSTBOUND_DB", str(samples_store))
-    task = QueryTask(RUNAWAY, 10, 60.0)
+    task = QueryTask(RUNAWAY, 10, 2 * PATIENCE_S)
     assert not task.wait(0.2)
     task.cancel()
-    assert task.wait(20)
+    assert task.wait(PATIENCE_S)
     with pytest.raises(AnalyzerError, match="cancelled after"):
         task.rows()

@@ -8,6 +8,8 @@ import threading
 from tests.support.small_traces import CPU_EVENTS, written
 from webapp import data, store, uploads
 
+PATIENCE_S = 240
+
 
 def test_uploaded_files_become_runs_whatever_their_names(tmp_path, monkeypatch):
     monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
@@ -41,7 +43,7 @@ def test_an_upload_waits_for_whoever_reads_in_the_same_process(tmp_path, monkeyp
         uploading.start()
         uploading.join(0.5)
         assert uploading.is_alive()
-    uploading.join(30)
+    uploading.join(PATIENCE_S)
     assert [result.state for result in results] == ["stored"]
     assert len(data.runs()) == 2
 
