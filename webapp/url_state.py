@@ -95,12 +95,3 @@ def text(
     return (place or st).text_input(
         label, key=key, placeholder=placeholder, on_change=_store, args=(name, key)
     )
-
-
-def switch(
-    label: str, name: str, *, help: str | None = None, place: DeltaGenerator | None = None
-) -> bool:
-    """Yes or no."""
-    key = f"choice {name}"
-    st.session_state[key] = get(name) == "1"
-    return (place or st).toggle(label, key=key, help=help, on_change=_store, args=(name, key))

@@ -152,7 +152,7 @@ def spread(run_id: str, kernel_id: int | None, name: str) -> None:
     ):
         with place:
             st.markdown(f"**{title[0].upper()}{title[1:]}**")
-            curve = data.distribution(run_id, quantity, kernel_id)
+            curve = data.distribution(run_id, quantity, kernel_id=kernel_id)
             if curve.is_empty():
                 st.info("None was measured.")
                 continue

@@ -339,7 +339,7 @@ def main() -> None:
     if run is None:
         return
     run_id: str = run["run_id"]
-    report = data.report_of(run_id)
+    report = data.summary(run_id)
     st.text(facts(report["run"]))
     components.links(run_id, "run")
     phases: dict[str, Record] = report["phases"]
