@@ -6,11 +6,10 @@ columns of links are empty until `links.py` and `steps.py` fill them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from analyzer.attribution import classification
 from analyzer.attribution.intervals import Bools, Ints, ordinals
@@ -28,14 +27,6 @@ DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia")
 
 # An event this far from the trace's middle, or this long, has lost its clock.
 LOST_CLOCK_NS = 30 * 86_400 * 10**9
-
-# What the names of ops and calls say, looked up once a name.
-_CLASSIFIERS: dict[str, Callable[[str], int]] = {
-    "region": classification.is_region,
-    "account": lambda name: classification.ACCOUNTS.index(classification.account_of_call(name)),
-    "kind": lambda name: classification.LAUNCH_KINDS.index(classification.launch_kind(name)),
-    "no_translation": classification.is_no_translation,
-}
 
 
 def _unlinked() -> Ints:
@@ -141,6 +132,17 @@ class DeviceEvents:
 
 
 @dataclass
+class PythonFunctions:
+    """Calls of Python functions, where the trace was read with them."""
+
+    index: Ints
+    thread: Ints
+    name: Ints
+    start: Ints
+    dur: Ints
+
+
+@dataclass
 class Step:
     """A window of the host's time: [start, end)."""
 
@@ -160,7 +162,6 @@ class LinkedTrace:
         threads: The (pid, tid) JSON texts of each thread ordinal.
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
-        python: Columns index, thread, name, start and dur of the Python functions.
         step_globs: The annotation patterns that found the steps; empty if none did.
     """
 
@@ -171,7 +172,7 @@ class LinkedTrace:
     device: DeviceEvents
     steps: list[Step]
     whole: Step
-    python: dict[str, npt.NDArray[np.int64]]
+    python: PythonFunctions
     step_globs: tuple[str, ...]
 
 
@@ -186,79 +187,156 @@ class Annotations:
 
 
 def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
-    """The rows by class, in narrow columns; nothing is linked yet."""
-    rows = trace.rows
-    categories = trace.categories()
-
-    def of(*names: str) -> npt.NDArray[np.int64]:
-        ids = [i for i, name in categories.items() if name in names]
-        return np.flatnonzero(np.isin(rows["category"], ids))
-
-    start = rows["ts"].astype(np.int64)
-    duration = rows["dur"].astype(np.int64)
-    bad = _bad_times(start, duration)
-    thread, threads = _threads(trace)
-    at_op, at_call, at_device = of(*OP_CATEGORIES), of(*CALL_CATEGORIES), of(*DEVICE_CATEGORIES)
-    at_python, at_note = of(*PYTHON_CATEGORIES), of(*ANNOTATION_CATEGORIES)
-
-    def column(name: str, at: npt.NDArray[np.int64]) -> Ints:
-        return rows[name][at].astype(np.int64)
-
-    def flag(bit: int, at: npt.NDArray[np.int64]) -> Bools:
-        return (rows["flags"][at] & bit) != 0
-
-    def of_name(at: npt.NDArray[np.int64], classifier: str) -> Ints:
-        ids, inverse = ordinals(column("name", at))
-        ids_: list[int] = ids.tolist()
-        values = [_CLASSIFIERS[classifier](trace.strings[i]) for i in ids_]
-        return np.array(values, np.int64)[inverse] if len(ids) else np.empty(0, np.int64)
-
-    end = start + np.where(bad, 0, duration)
-    ops = Ops(
-        index=column("index", at_op),
-        thread=thread[at_op],
-        name=column("name", at_op),
-        start=start[at_op],
-        dur=duration[at_op],
-        end=end[at_op],
-        bad=bad[at_op],
-        region=of_name(at_op, "region").astype(bool),
-        external=column("external", at_op),
-        has_external=flag(HAS_EXTERNAL, at_op),
-        shape=column("shape", at_op),
-    )
-    correlation = np.where(flag(HAS_CORRELATION, at_call), column("correlation", at_call), 0)
-    calls = Calls(
-        index=column("index", at_call),
-        thread=thread[at_call],
-        name=column("name", at_call),
-        start=start[at_call],
-        dur=duration[at_call],
-        end=end[at_call],
-        bad=bad[at_call],
-        account=of_name(at_call, "account"),
-        kind=of_name(at_call, "kind"),
-        no_translation=of_name(at_call, "no_translation").astype(bool),
-        correlation=np.maximum(correlation, 0),
-        external=column("external", at_call),
-        has_external=flag(HAS_EXTERNAL, at_call),
-        kernel_name=column("kernel", at_call),
-    )
-    device = _device_events(trace, at_device, start, end, bad)
+    """Return the rows by class, in narrow columns; nothing is linked yet."""
+    rows = _Rows.of(trace)
+    ops = _ops(rows, rows.places(OP_CATEGORIES))
+    calls = _calls(rows, rows.places(CALL_CATEGORIES))
+    device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
+    python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
-    python = {
-        "index": column("index", at_python),
-        "thread": thread[at_python],
-        "name": column("name", at_python),
-        "start": start[at_python],
-        "dur": duration[at_python],
-    }
-    at_note = at_note[~bad[at_note]]
-    name_ids: list[int] = rows["name"][at_note].tolist()
-    annotations = Annotations(
-        [trace.strings[i] for i in name_ids], start[at_note], end[at_note], thread[at_note]
+    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
+    return linked, _annotations(rows, rows.places(ANNOTATION_CATEGORIES))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a trace, with columns that all classes share.
+
+    Attributes:
+        categories: As of `Trace.categories`.
+        end: `start` where the time is bad.
+        thread: Place in `threads`.
+    """
+
+    trace: Trace
+    categories: dict[int, str]
+    start: Ints
+    dur: Ints
+    end: Ints
+    bad: Bools
+    thread: Ints
+    threads: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Rows:
+        start, dur = trace.rows["ts"].astype(np.int64), trace.rows["dur"].astype(np.int64)
+        bad = _bad_times(start, dur)
+        end = start + np.where(bad, 0, dur)
+        return cls(trace, trace.categories(), start, dur, end, bad, *_threads(trace))
+
+    def places(self, categories: Collection[str]) -> Ints:
+        """Which rows are of some categories."""
+        ids = [i for i, name in self.categories.items() if name in categories]
+        return np.flatnonzero(np.isin(self.trace.rows["category"], ids))
+
+    def column(self, name: str, at: Ints) -> Ints:
+        return self.trace.rows[name][at].astype(np.int64)
+
+    def has(self, flag: int, at: Ints) -> Bools:
+        return (self.trace.rows["flags"][at] & flag) != 0
+
+    def classified(self, at: Ints, classify: Callable[[str], int]) -> Ints:
+        """What the names of rows say, looked up once a name."""
+        ids, inverse = ordinals(self.column("name", at))
+        strings: list[str] = [self.trace.strings[i] for i in ids.tolist()]
+        return np.array([classify(text) for text in strings], np.int64)[inverse]
+
+
+def _ops(rows: _Rows, at: Ints) -> Ops:
+    return Ops(
+        index=rows.column("index", at),
+        thread=rows.thread[at],
+        name=rows.column("name", at),
+        start=rows.start[at],
+        dur=rows.dur[at],
+        end=rows.end[at],
+        bad=rows.bad[at],
+        region=rows.classified(at, classification.is_region).astype(bool),
+        external=rows.column("external", at),
+        has_external=rows.has(HAS_EXTERNAL, at),
+        shape=rows.column("shape", at),
     )
-    return LinkedTrace(trace, threads, ops, calls, device, [], whole, python, ()), annotations
+
+
+def _calls(rows: _Rows, at: Ints) -> Calls:
+    return Calls(
+        index=rows.column("index", at),
+        thread=rows.thread[at],
+        name=rows.column("name", at),
+        start=rows.start[at],
+        dur=rows.dur[at],
+        end=rows.end[at],
+        bad=rows.bad[at],
+        account=rows.classified(at, _account),
+        kind=rows.classified(at, _launch_kind),
+        no_translation=rows.classified(at, classification.is_no_translation).astype(bool),
+        correlation=_correlation(rows, at),
+        external=rows.column("external", at),
+        has_external=rows.has(HAS_EXTERNAL, at),
+        kernel_name=rows.column("kernel", at),
+    )
+
+
+def _account(name: str) -> int:
+    return classification.ACCOUNTS.index(classification.account_of_call(name))
+
+
+def _launch_kind(name: str) -> int:
+    return classification.LAUNCH_KINDS.index(classification.launch_kind(name))
+
+
+def _correlation(rows: _Rows, at: Ints) -> Ints:
+    """The correlation id of each row; 0, which no event has, for none and for a negative one."""
+    has = rows.has(HAS_CORRELATION, at)
+    return np.where(has, np.maximum(rows.column("correlation", at), 0), 0)
+
+
+def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
+    category = rows.trace.rows["category"][at]
+    kind = np.zeros(len(at), np.int64)
+    for i, name in rows.categories.items():
+        if name in DEVICE_CATEGORIES:
+            kind[category == i] = DEVICE_KINDS.index(DEVICE_CATEGORIES[name])
+    # A format may name device and stream as process and thread only.
+    device, stream = rows.column("device", at), rows.column("stream", at)
+    device = np.where(device >= 0, device, rows.column("pid", at))
+    stream = np.where(stream >= 0, stream, rows.column("tid", at))
+    _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
+    return DeviceEvents(
+        index=rows.column("index", at),
+        kind=kind,
+        name=rows.column("name", at),
+        device=device,
+        stream=stream,
+        start=rows.start[at],
+        dur=rows.dur[at],
+        end=rows.end[at],
+        bad=rows.bad[at],
+        correlation=_correlation(rows, at),
+        external=rows.column("external", at),
+        has_external=rows.has(HAS_EXTERNAL, at),
+        bytes=rows.column("bytes", at),
+        has_bytes=rows.has(HAS_BYTES, at),
+        config=rows.column("config", at),
+        lane=lane,
+    )
+
+
+def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
+    return PythonFunctions(
+        index=rows.column("index", at),
+        thread=rows.thread[at],
+        name=rows.column("name", at),
+        start=rows.start[at],
+        dur=rows.dur[at],
+    )
+
+
+def _annotations(rows: _Rows, at: Ints) -> Annotations:
+    at = at[~rows.bad[at]]
+    strings = rows.trace.strings
+    names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
+    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at])
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:
@@ -284,42 +362,6 @@ def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
         for k in keys.tolist()
     ]
     return inverse, pairs
-
-
-def _device_events(
-    trace: Trace, at: npt.NDArray[np.int64], start: Ints, end: Ints, bad: Bools
-) -> DeviceEvents:
-    rows = trace.rows[at]
-    kinds = {
-        i: DEVICE_KINDS.index(DEVICE_CATEGORIES[name])
-        for i, name in trace.categories().items()
-        if name in DEVICE_CATEGORIES
-    }
-    kind = np.zeros(len(rows), np.int64)
-    for i, value in kinds.items():
-        kind[rows["category"] == i] = value
-    device = np.where(rows["device"] >= 0, rows["device"], rows["pid"]).astype(np.int64)
-    stream = np.where(rows["stream"] >= 0, rows["stream"], rows["tid"]).astype(np.int64)
-    _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
-    has = (rows["flags"] & HAS_CORRELATION) != 0
-    return DeviceEvents(
-        index=rows["index"].astype(np.int64),
-        kind=kind,
-        name=rows["name"].astype(np.int64),
-        device=device,
-        stream=stream,
-        start=start[at],
-        dur=rows["dur"].astype(np.int64),
-        end=end[at],
-        bad=bad[at],
-        correlation=np.where(has, np.maximum(rows["correlation"], 0), 0),
-        external=rows["external"].astype(np.int64),
-        has_external=(rows["flags"] & HAS_EXTERNAL) != 0,
-        bytes=rows["bytes"].astype(np.int64),
-        has_bytes=(rows["flags"] & HAS_BYTES) != 0,
-        config=rows["config"].astype(np.int64),
-        lane=lane,
-    )
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:

@@ -125,11 +125,11 @@ def _thread_entries(
         low, high = np.searchsorted(start, (step.start, step.end))
         part = slice(int(low), int(high))
         ns = np.zeros(len(ACCOUNT), np.int64)
-        bare = np.zeros(len(ACCOUNT), np.int64)
+        exposed_ns = np.zeros(len(ACCOUNT), np.int64)
         np.add.at(ns, account[part], (end - start)[part])
-        np.add.at(bare, account[part], exposed[part])
+        np.add.at(exposed_ns, account[part], exposed[part])
         entries += [
-            Entry(number, thread, thread == step.thread, name, int(ns[i]), int(bare[i]))
+            Entry(number, thread, thread == step.thread, name, int(ns[i]), int(exposed_ns[i]))
             for name, i in ACCOUNT.items()
         ]
     return entries

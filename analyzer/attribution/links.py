@@ -82,16 +82,24 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
         device.call[hit] = order[first[at[hit]]]
     linked = device.call[device.call >= 0]
     calls.device_events = np.bincount(linked, minlength=len(calls.start)).astype(np.int64)
-    # Who owns a kernel has launched it, by whatever name.
+    _mark_launches(calls, device)
+    device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
+    device.replay_op = np.full(len(device.start), -1, np.int64)
+    device.replay_shape = np.full(len(device.start), -1, np.int64)
+    _number_graph_events(calls, device)
+
+
+def _mark_launches(calls: Calls, device: DeviceEvents) -> None:
+    """Who owns a kernel has launched it, by whatever name."""
     kernels = device.call[(device.call >= 0) & (device.kind == DEVICE_KINDS.index("kernel"))]
     unknown = np.unique(kernels[calls.kind[kernels] == classification.LAUNCH_KINDS.index("none")])
     calls.kind[unknown] = classification.LAUNCH_KINDS.index("kernel")
     calls.account[unknown] = classification.ACCOUNTS.index("launch")
-    device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
-    n = len(device.start)
-    device.replay_op = np.full(n, -1, np.int64)
-    device.replay_shape = np.full(n, -1, np.int64)
-    device.graph_index = np.full(n, -1, np.int64)
+
+
+def _number_graph_events(calls: Calls, device: DeviceEvents) -> None:
+    """Set the place of each device event among those of its graph launch; -1 for others."""
+    device.graph_index = np.full(len(device.start), -1, np.int64)
     graph = np.flatnonzero(device.call >= 0)
     graph = graph[calls.kind[device.call[graph]] == classification.LAUNCH_KINDS.index("graph")]
     order = graph[np.lexsort((device.index[graph], device.start[graph], device.call[graph]))]

@@ -73,7 +73,7 @@ class RunAnalysis:
         strings, device = linked.trace.strings, linked.device
         named = (linked.ops.name, linked.calls.name, device.name, device.replay_op)
         shaped = (linked.ops.shape, device.replay_shape)
-        name_ids = self.ids.names.add(strings, np.concatenate((*named, linked.python["name"])))
+        name_ids = self.ids.names.add(strings, np.concatenate((*named, linked.python.name)))
         shape_ids = self.ids.shapes.add(strings, np.concatenate(shaped))
         thread_ids = self.ids.threads.add(linked)
         kernel_ids = self.kernels.add(linked, name_ids, shape_ids)

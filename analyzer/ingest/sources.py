@@ -53,7 +53,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    """One run to load. `manifest` is None for a bare trace."""
+    """One run to load. `manifest` is None for a trace alone."""
 
     path: Path
     name: str

@@ -141,12 +141,12 @@ def _match_tiers(trace: AnalysedTrace) -> Column:
 def python_functions_table(trace: AnalysedTrace) -> pa.Table:
     python = trace.linked.python
     return arrow.table(
-        event_index=python["index"],
-        thread_id=trace.thread_ids[python["thread"]],
-        name_id=trace.name_ids[python["name"]],
-        start_ns=python["start"],
-        dur_ns=python["dur"],
-        trace_id=_trace_id(trace, python["start"]),
+        event_index=python.index,
+        thread_id=trace.thread_ids[python.thread],
+        name_id=trace.name_ids[python.name],
+        start_ns=python.start,
+        dur_ns=python.dur,
+        trace_id=_trace_id(trace, python.start),
     )
 
 
