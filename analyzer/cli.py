@@ -239,7 +239,7 @@ def _through_server(
 ) -> list[Ingested] | None:
     """Load through the server that owns the store; None if there is none."""
     from analyzer.errors import AnalyzerError
-    from analyzer.server import owner
+    from analyzer.server import discovery as owner
     from analyzer.store import ducklake
 
     found, remark = owner.find(args.db)
@@ -259,7 +259,7 @@ def _through_server(
             f"{args.db} belongs to the server at {found.url}, which does not take "
             f"{' and '.join(asked)}: stop it first, or load into another store with --db."
         )
-    from analyzer.server.through import ingest
+    from analyzer.server.remote_ingest import ingest
 
     return ingest(
         found,

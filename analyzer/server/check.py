@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from analyzer.server.blobs import Blobs, open_blobs
+from analyzer.server.db.database import State, open_state
 from analyzer.server.layout import Layout, is_sha256
-from analyzer.server.state import State, open_state
+from analyzer.server.uploads.blobs import Blobs, open_blobs
 from analyzer.store import database
 from analyzer.store.verify import Problem, verify
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from analyzer.server.tokens import SESSION_COOKIE, Principal
+from analyzer.server.auth.tokens import SESSION_COOKIE, Principal
 
 if TYPE_CHECKING:
     import pyarrow as pa

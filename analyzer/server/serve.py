@@ -21,10 +21,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import AnalyzerError
-from analyzer.server import api, logs, oidc, owner, slow
-from analyzer.server.access import is_loopback
-from analyzer.server.front import PAGE_UPLOAD_BYTES, Asgi, Front
+from analyzer.server import discovery as owner
+from analyzer.server import logs
+from analyzer.server.auth import oidc
+from analyzer.server.auth.policy import is_loopback
 from analyzer.server.hosting import ServiceHosting
+from analyzer.server.http import app as api
+from analyzer.server.http import timeouts as slow
+from analyzer.server.http.middleware import PAGE_UPLOAD_BYTES, Asgi, Front
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.service import Door, Service, build

@@ -6,20 +6,19 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzer.server.blobs import Blobs, open_blobs
-from analyzer.server.jobs import Jobs
+from analyzer.server.auth.oidc import Provider
+from analyzer.server.auth.rate_limit import Rates
+from analyzer.server.auth.tokens import Tokens
+from analyzer.server.db.database import State, open_state
+from analyzer.server.jobs.queue import Jobs
+from analyzer.server.jobs.workers import Pool
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.logs import Log
 from analyzer.server.metrics import Metrics
-from analyzer.server.oidc import Provider
-from analyzer.server.pool import Pool
-from analyzer.server.rates import Rates
-from analyzer.server.sql import Sql
-from analyzer.server.state import State, open_state
-from analyzer.server.takeover import take_over
-from analyzer.server.tokens import Tokens
-from analyzer.server.uploads import Uploads
+from analyzer.server.sql.runner import Sql
+from analyzer.server.uploads.blobs import Blobs, open_blobs
+from analyzer.server.uploads.uploads import Uploads
 from analyzer.store import database, rwlock
 
 
@@ -111,7 +110,6 @@ def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) ->
     layout.make()
     state = open_state(layout)
     blobs = open_blobs(layout)
-    take_over(layout, state, blobs, log)
     jobs = Jobs(state)
     metrics = Metrics(jobs)
     return Service(

@@ -19,7 +19,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from teamserver import TeamServer, make_token, packed, trace_bytes
+from support.team_server import TeamServer, make_token, packed, trace_bytes
 from tests.browser.conftest import PATIENCE_MS, Watched
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]

@@ -14,7 +14,7 @@ from analyzer.store import database
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from fleet.services import Postgres
-from teamserver import TeamServer, trace_bytes
+from support.team_server import TeamServer, trace_bytes
 
 EARLY = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph")
 

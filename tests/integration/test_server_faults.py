@@ -28,7 +28,14 @@ from analyzer.store import database
 from collector.archive import Archive, open_archive
 from collector.endpoint import parse_endpoint
 from collector.upload import GaveUp, Stored, Uploader
-from teamserver import TeamServer, at_another_date, free_port, gone, make_distinct_run, wait_for
+from support.team_server import (
+    TeamServer,
+    at_another_date,
+    free_port,
+    gone,
+    make_distinct_run,
+    wait_for,
+)
 
 pytest.importorskip("fastapi")
 

@@ -18,7 +18,7 @@ from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.reports import comparison, report
 from analyzer.server.check import check
-from teamserver import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
+from support.team_server import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
 
 pytestmark = pytest.mark.xdist_group("server")
 

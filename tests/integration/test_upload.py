@@ -23,7 +23,7 @@ from collector.endpoint import parse_endpoint
 from collector.spool import Spool
 from collector.upload import Uploader
 from schemas.run_directory import file_sha256
-from teamserver import TeamServer, free_port, make_distinct_run
+from support.team_server import TeamServer, free_port, make_distinct_run
 from tests.support.tracebuilder import TraceBuilder
 
 pytest.importorskip("fastapi")
