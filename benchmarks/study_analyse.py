@@ -16,7 +16,7 @@ import study_record
 from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.reports import prediction
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 from collector_analyse import above_floor
 from result_file import RESULTS, ROOT, Result, result
 from schemas.run_directory import read_manifest

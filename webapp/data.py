@@ -27,7 +27,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.queries import timeline
 from analyzer.reports import comparison as compare_module
 from analyzer.reports import prediction, report
-from analyzer.store import database, rwlock, sandbox
+from analyzer.store import open_store, rwlock, sandbox
 from webapp import visitor
 
 STORE_VARIABLE = "HOSTBOUND_DB"
@@ -48,7 +48,7 @@ def store() -> Path:
 
 def stamp(path: Path) -> Stamp:
     """What changes when the store does."""
-    return database.stamp(path)
+    return open_store(path).stamp()
 
 
 def take_turns() -> None:
@@ -58,7 +58,7 @@ def take_turns() -> None:
 
 def exists() -> bool:
     """Is there a store yet?"""
-    return database.exists(store())
+    return open_store(store()).exists()
 
 
 def _runs_with_latency(connection: Any) -> pl.DataFrame:

@@ -148,7 +148,7 @@ def _described(work: _Work) -> _Work | Ingested:
         return Ingested(str(work.path), "failed", error=str(error))
     stored = None if work.replace_runs else already_stored(work.store, source)
     if stored and stored.state != "failed" and work.keep_originals:
-        originals.keep(work.store.originals, ((file.path, file.sha256) for file in source.files))
+        _keep_originals(work.store, source)
     return stored or replace(work, source=source)
 
 
@@ -164,10 +164,14 @@ def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepare
         name = source.name
         prepared = prepare(source, progress)
         if work.keep_originals:
-            originals.keep(work.store.originals, ((file.path, file.sha256) for file in source.files))
+            _keep_originals(work.store, source)
         return write(work.store, prepared) if work.store.has_many_writers else prepared
     except HostboundError as error:
         return Ingested(str(work.path), "failed", name=name, error=str(error))
+
+
+def _keep_originals(store: Store, source: Source) -> None:
+    originals.keep(store.originals, ((file.path, file.sha256) for file in source.files))
 
 
 def _one_by_one(

@@ -10,7 +10,9 @@ from analyzer.store.store import DEFAULT_STORE, Connection, Store
 __all__ = ["DEFAULT_STORE", "Connection", "Store", "open_store"]
 
 
-def open_store(path: Path | str = DEFAULT_STORE) -> Store:
+def open_store(place: Store | Path | str = DEFAULT_STORE) -> Store:
     """The store that a path names, there or not: a lake if it ends in .toml, else a DuckDB file."""
-    path = Path(path)
+    if not isinstance(place, (str, Path)):
+        return place
+    path = Path(place)
     return LakeStore(path) if path.suffix == SUFFIX else FileStore(path)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import duckdb
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analyzer.errors import AnalyzerError
-from analyzer.store import sql_policy
+from analyzer.store import open_store, sql_policy
 from analyzer.store.sql_policy import Reach
 from analyzer.store.store import SANDBOX_MEMORY, Connection, Store
 
@@ -38,7 +39,7 @@ class Cancelled(AnalyzerError):
 
 
 def run_sql(
-    store: Store,
+    db: Store | Path | str,
     sql: str,
     *,
     limit: int | None = None,
@@ -66,6 +67,7 @@ def run_sql(
     """
     if not time_limit_s > 0:
         raise AnalyzerError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0.")
+    store = open_store(db)
     reach = (store.reach, *((Reach.SHARED,) if shared else ()))
     with store.sandboxed(memory_limit, threads) as connection:
         began = time.monotonic()

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from analyzer.errors import AnalyzerError, first_line
+from analyzer.store import open_store
 from analyzer.store.sql_text import named_sql
 from analyzer.store.store import Connection, Store
 from schemas.run_directory import file_sha256
@@ -51,7 +52,7 @@ class Problem:
     message: str
 
 
-def verify(store: Store, run_id: str | None = None) -> list[Problem]:
+def verify(db: Store | Path | str, run_id: str | None = None) -> list[Problem]:
     """Check a store, or one run of it.
 
     Returns:
@@ -61,6 +62,7 @@ def verify(store: Store, run_id: str | None = None) -> list[Problem]:
     Raises:
         AnalyzerError: The store cannot be opened, or is damaged so far that it cannot be read.
     """
+    store = open_store(db)
     problems: list[Problem] = []
     with store.reading() as connection:
         for check in CHECKS:

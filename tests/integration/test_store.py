@@ -16,7 +16,7 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from schemas.errors import HostboundError
@@ -102,7 +102,7 @@ def test_an_ingest_killed_at_any_moment_leaves_the_store_as_before_or_complete(
         time.sleep(dice.uniform(0.1, 1.0) * took)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        with database.open_for_writing(store):
+        with open_store(store).writing():
             pass
         now = contents(store)
         assert now in (before, after)
@@ -196,7 +196,7 @@ def test_replace_loads_again_and_keeps_other_runs(tmp_path: Path, small: Path) -
     ingest([small, other], store, jobs=1)
     (again,) = ingest(small, store, replace_runs=True, step_annotation=["step#*"])
     assert again.state == "replaced"
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
         rows = connection.execute("SELECT name, step_annotation FROM runs ORDER BY 1").fetchall()
     assert rows == [("other", ""), ("small", "step#*")]
 
@@ -246,14 +246,14 @@ def test_a_store_of_version_1_is_brought_up_to_date_by_the_next_ingest(
         connection.execute("UPDATE store_info SET schema_version = 1")
     with (
         pytest.raises(AnalyzerError, match="any `analyzer ingest` on it") as caught,
-        database.open_for_reading(store),
+        open_store(store).reading(),
     ):
         pass
     one_line(caught.value)
 
     assert ingest(small, store)[0].state == "already stored"
 
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
         assert connection.execute(elapsed).fetchall() == before
     assert len(before) > 1
     assert all(ns > 0 for _, _, ns in before)
@@ -317,7 +317,7 @@ def test_a_missing_folder_and_a_missing_source_are_said(tmp_path: Path, small: P
         ingest(tmp_path / "empty", tmp_path / "s.duckdb")
     with (
         pytest.raises(AnalyzerError, match="no store"),
-        database.open_for_reading(tmp_path / "none.duckdb"),
+        open_store(tmp_path / "none.duckdb").reading(),
     ):
         pass
 
@@ -384,7 +384,7 @@ def test_a_run_directory_brings_floor_replay_and_latency(tmp_path: Path) -> None
     store = tmp_path / "s.duckdb"
     (result,) = ingest(run_directory(tmp_path / "run"), store, jobs=1)
     assert (result.state, result.name) == ("stored", "worked")
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
 
         def ask(sql: str) -> list[tuple]:
             return connection.execute(sql).fetchall()
