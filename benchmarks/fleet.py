@@ -19,11 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from analyzer.store import open_store
-
 # The parts of a fleet are started as the tests start them.
 from analyzer import queries
 from analyzer.ingest import ingest
+from analyzer.store import open_store
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from benchmarks.result_file import ROOT, Result, environment, print_table, result, write

@@ -69,7 +69,7 @@ class Service:
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""
         path = self.layout.store(team)
-        rwlock.arrange(path)
+        rwlock.keep_lock(path)
         return path
 
     def start(self) -> None:

@@ -127,7 +127,7 @@ class FileStore:
 
     def _lock(self, read_only: bool, patience_s: float) -> AbstractContextManager[None]:
         """The reader-writer lock of this store, where this process keeps one (a server does)."""
-        lock = rwlock.of(self.path)
+        lock = rwlock.lock_of(self.path)
         if lock is None:
             return nullcontext()
         return lock.reading(patience_s) if read_only else lock.writing(patience_s)

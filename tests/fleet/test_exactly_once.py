@@ -18,8 +18,8 @@ import pytest
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import ingest
-from analyzer.store import ducklake as lake_module
 from analyzer.store import open_store
+from analyzer.store.lake_claim import claim
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from conftest import missing
@@ -307,16 +307,16 @@ def test_a_claim_that_another_process_holds_is_waited_for_and_then_said(
 ) -> None:
     with open_store(lake).writing():
         pass
-    with lake_module.claim(lake, "run x"), lake_module.claim(lake, "run y"):
+    with claim(lake, "run x"), claim(lake, "run y"):
         began = time.monotonic()
         with (
             pytest.raises(AnalyzerError, match="another process writes run x") as caught,
-            lake_module.claim(lake, "run x", patience_s=0.5),
+            claim(lake, "run x", patience_s=0.5),
         ):
             pass
         assert 0.4 < time.monotonic() - began < 20
         assert "\n" not in str(caught.value)
-    with lake_module.claim(lake, "run x", patience_s=5):
+    with claim(lake, "run x", patience_s=5):
         pass
 
 
@@ -335,9 +335,9 @@ def test_a_writer_waits_for_a_commit_that_outlives_the_process_that_sent_it(
     time.sleep(0.5)
     with (
         pytest.raises(AnalyzerError, match="another process writes"),
-        lake_module.claim(lake, "run x", patience_s=0.2),
+        claim(lake, "run x", patience_s=0.2),
     ):
         pass
-    with lake_module.claim(lake, "run x"):
+    with claim(lake, "run x"):
         assert time.monotonic() - began > 2
     zombie.join()

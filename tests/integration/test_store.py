@@ -17,7 +17,6 @@ import pytest
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.store import open_store
-from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from schemas.errors import HostboundError
 from schemas.run_directory import Manifest, TraceFile, file_sha256

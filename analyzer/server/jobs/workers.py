@@ -234,7 +234,7 @@ class _Keeper(threading.Thread):
                 if isinstance(message, Done):
                     return message
                 waited = time.monotonic()
-                with rwlock.arrange(task.store).writing(LOCK_PATIENCE_S):
+                with rwlock.keep_lock(task.store).writing(LOCK_PATIENCE_S):
                     allowed += time.monotonic() - waited  # waiting is not the job's own time
                     pipe.send(worker.GO)
                     self._receive(pipe, began, allowed, committing=True)

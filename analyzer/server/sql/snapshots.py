@@ -92,7 +92,7 @@ class Snapshots:
             # An open connection keeps every writer away while the file is copied. The page that
             # asks may hold a turn of its own.
             with (
-                rwlock.arrange(store.path).reading(patience, urgent=True),
+                rwlock.keep_lock(store.path).reading(patience, urgent=True),
                 store.reading(patience),
             ):
                 stamp = store.stamp()
