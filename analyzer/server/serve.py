@@ -33,7 +33,7 @@ from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.pages import ENTRY_POINTS, MakeApp
 from analyzer.server.service import Door, Service, build
-from analyzer.store import ducklake
+from analyzer.store import open_store
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _layout(wanted: Wanted) -> Layout:
         return Layout(wanted.data)
     if wanted.data is None:
         return Layout.of_store(wanted.db)
-    if not ducklake.is_lake(wanted.db):
+    if not open_store(wanted.db).has_many_writers:
         raise AnalyzerError(
             f"--db {wanted.db} with --data is for a lake (*.toml), which several servers share; "
             "leave one of the two out."
