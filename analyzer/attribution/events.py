@@ -13,6 +13,7 @@ import numpy as np
 
 from analyzer.attribution import classification
 from analyzer.attribution.intervals import Bools, Ints, ordinals
+from analyzer.attribution.step_dialects import StepMark
 from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_EXTERNAL
 from analyzer.trace.events import (
     ANNOTATION_CATEGORIES,
@@ -144,7 +145,13 @@ class PythonFunctions:
 
 @dataclass
 class Step:
-    """A window of the host's time: [start, end)."""
+    """A window of the host's time: [start, end).
+
+    Attributes:
+        mark: What the engine's text says; None for other steps.
+        outer: Name of the engine's mark around it.
+        is_warm_up: A first repetition that is slower than the rest; in no median.
+    """
 
     name: str
     phase: str
@@ -152,6 +159,25 @@ class Step:
     start: int
     end: int
     thread: int = -1
+    mark: StepMark | None = None
+    outer: str | None = None
+    is_warm_up: bool = False
+
+
+@dataclass
+class StepSource:
+    """What told the steps of a trace.
+
+    Attributes:
+        name: One of `steps.SOURCES`.
+        coverage: Share of the trace's launches in its steps; None without launches.
+        confidence: 1 for marks; for repetitions the share of launches that they have in common;
+            None if the whole trace is one step.
+    """
+
+    name: str
+    coverage: float | None = None
+    confidence: float | None = None
 
 
 @dataclass
@@ -162,7 +188,7 @@ class LinkedTrace:
         threads: The (pid, tid) JSON texts of each thread ordinal.
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
-        step_globs: The annotation patterns that found the steps; empty if none did.
+        step_source: What told the steps.
     """
 
     trace: Trace
@@ -173,7 +199,7 @@ class LinkedTrace:
     steps: list[Step]
     whole: Step
     python: PythonFunctions
-    step_globs: tuple[str, ...]
+    step_source: StepSource
 
 
 @dataclass
@@ -194,7 +220,8 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
+    source = StepSource("trace")
+    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, source)
     return linked, _annotations(rows, rows.places(ANNOTATION_CATEGORIES))
 
 

@@ -18,6 +18,27 @@ FINDINGS = {
     "no_step_annotation": FindingKind(
         "warning", "no annotation matches {patterns}; the whole trace is one step. {has}"
     ),
+    "other_step_annotation": FindingKind(
+        "warning", "no annotation matches {patterns}; the steps are told by {source}. {has}"
+    ),
+    "own_marks_first": FindingKind(
+        "note",
+        "the collector's own marks are the steps; {count} annotations that were asked for are not",
+    ),
+    "outer_marks": FindingKind(
+        "note",
+        "{count} marks enclose the steps of {engine} (first: {first}, {first_ms:.3f} ms); what is "
+        "in them beside the steps belongs to no step",
+    ),
+    "capture_marks": FindingKind(
+        "note",
+        "{count} marks of graph captures are no steps (first: {first}; {total_ms:.3f} ms in all)",
+    ),
+    "idle_marks": FindingKind(
+        "note",
+        "{count} marks of an engine without work are no steps (first: {first}; {total_ms:.3f} ms "
+        "in all)",
+    ),
     "orphan_device_events": FindingKind(
         "warning",
         "{count} of {total} device events have no launch call in the trace (queued before it "

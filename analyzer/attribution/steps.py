@@ -1,71 +1,188 @@
 """The steps of a trace: what marks them, and which step each event belongs to.
 
-Steps are marked by annotations whose names match a pattern. A trace without any is one step.
+In order of precedence: the collector's marks, annotations that were asked for, the marks of a
+serving engine (`step_dialects.py`), torch.profiler's, repetition (`repetition.py`); else the whole
+trace is one step. One source a trace.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from analyzer.attribution import evidence
-from analyzer.attribution.events import Annotations, LinkedTrace, Step
-from analyzer.attribution.intervals import Ints, Nest
+from analyzer.attribution import evidence, step_dialects
+from analyzer.attribution.events import Annotations, LinkedTrace, Step, StepSource
+from analyzer.attribution.intervals import Bools, Ints, Nest
+from analyzer.attribution.repetition import find_repetition
+from analyzer.attribution.step_dialects import CAPTURE, ENGINES, IDLE, StepMark
 
-# Groups of annotation patterns by who writes them; the first group that matches anything is used.
-STEP_PATTERNS = (
-    ("hostbound.*",),  # the collector
-    ("ProfilerStep#*",),  # torch.profiler with a schedule
+COLLECTOR, ASKED, PROFILER, REPETITION, WHOLE = (
+    "hostbound",
+    "annotation",
+    "profiler",
+    "repetition",
+    "trace",
 )
-# A step's phase is the first of these words in its name.
+SOURCES = (COLLECTOR, ASKED, *ENGINES, PROFILER, REPETITION, WHOLE)
+# The phase of a step that no engine marked is the first of these words in its name.
 PHASES = ("prefill", "decode", "capture")
 
 
 def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> None:
-    """Fill `linked.steps` from annotations; the whole trace is one step if none marks any.
+    """Fill `linked.steps`, and say in `linked.step_source` what told them.
 
     Args:
-        patterns: Shell patterns of the names that mark steps; empty: those of STEP_PATTERNS.
+        patterns: Shell patterns of the names that mark steps; may be empty.
 
-    Adds a finding if `patterns` match nothing.
+    Adds findings: patterns that match nothing or are not followed, marks that are no steps.
     """
-    names = annotations.names
-    for group in [tuple(patterns)] if patterns else STEP_PATTERNS:
-        steps = _annotated_steps(annotations, group)
-        if steps:
-            linked.steps, linked.step_globs = steps, group
-            return
-    if patterns:
-        seen = sorted({re.sub(r"\d+", "N", name) for name in names})[:8]
-        has = f"It has: {', '.join(seen)}" if seen else "It has no annotations"
-        linked.trace.findings.append(
-            evidence.found("no_step_annotation", patterns=", ".join(patterns), has=has)
-        )
-    linked.steps.append(linked.whole)
+    own = _matching(annotations, ("hostbound.*",))
+    asked = _matching(annotations, patterns) if patterns else []
+    marks = _engine_marks(annotations)
+    source = ASKED if asked else WHOLE
+    if own:
+        source = COLLECTOR
+        chosen = [i for i in asked if i in set(own)]
+        if asked and not chosen:
+            linked.trace.findings.append(evidence.found("own_marks_first", len(asked)))
+        steps = [_step(annotations, i) for i in chosen or own]
+    elif asked:
+        steps = [_step(annotations, i) for i in asked]
+    elif any(mark.is_step for mark in marks.values()):
+        source, steps = _engine_steps(linked, annotations, marks)
+    # A profiler that records an engine's capture of graphs counts a step of its own.
+    elif any(mark.phase == CAPTURE for mark in marks.values()):
+        steps = []
+    elif profiled := _matching(annotations, ("ProfilerStep#*",)):
+        source, steps = PROFILER, [_step(annotations, i) for i in profiled]
+    elif found := find_repetition(linked):
+        linked.steps = found.steps
+        linked.step_source = StepSource(REPETITION, confidence=found.confidence)
+        steps = []
+    else:
+        steps = []
+    if steps:
+        linked.steps = _numbered(steps)
+        linked.step_source = StepSource(source, confidence=1.0)
+    elif not linked.steps:
+        linked.steps = [linked.whole]
+    if patterns and not asked:
+        linked.trace.findings.append(_no_match(linked, annotations, patterns))
+    _say_apart(linked, annotations, marks)
 
 
-def _annotated_steps(annotations: Annotations, patterns: Sequence[str]) -> list[Step]:
-    """A step for each annotation that matches a pattern, in order of start."""
+def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:
+    """Which annotations have a name that matches a pattern."""
     compiled = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
-    found = [i for i, name in enumerate(annotations.names) if any(p.match(name) for p in compiled)]
-    steps: list[Step] = []
-    counter: dict[str, int] = {}
-    for i in sorted(found, key=lambda i: int(annotations.start[i])):
-        phase = _phase(annotations.names[i])
-        index = counter.get(phase, 0)
-        counter[phase] = index + 1
-        start, end = int(annotations.start[i]), int(annotations.end[i])
-        thread = int(annotations.thread[i])
-        steps.append(Step(annotations.names[i], phase, index, start, end, thread))
-    return steps
+    names = {name for name in set(annotations.names) if any(p.match(name) for p in compiled)}
+    return [i for i, name in enumerate(annotations.names) if name in names]
+
+
+def _step(annotations: Annotations, i: int, mark: StepMark | None = None) -> Step:
+    name = annotations.names[i]
+    return Step(
+        name=name,
+        phase=mark.phase if mark else _phase(name),
+        index=0,
+        start=int(annotations.start[i]),
+        end=int(annotations.end[i]),
+        thread=int(annotations.thread[i]),
+        mark=mark,
+    )
 
 
 def _phase(name: str) -> str:
     lowered = name.lower()
     return next((phase for phase in PHASES if phase in lowered), "step")
+
+
+def _numbered(steps: list[Step]) -> list[Step]:
+    """Steps in order of start, each with its number in its phase."""
+    steps = sorted(steps, key=lambda step: step.start)
+    counter: Counter[str] = Counter()
+    for step in steps:
+        step.index = counter[step.phase]
+        counter[step.phase] += 1
+    return steps
+
+
+def _engine_marks(annotations: Annotations) -> dict[int, StepMark]:
+    """What the annotations say that an engine wrote, by place."""
+    parsed = {name: step_dialects.parse(name) for name in set(annotations.names)}
+    found = ((i, parsed[name]) for i, name in enumerate(annotations.names))
+    return {i: mark for i, mark in found if mark}
+
+
+def _engine_steps(
+    linked: LinkedTrace, annotations: Annotations, marks: dict[int, StepMark]
+) -> tuple[str, list[Step]]:
+    """The engine whose marks are innermost, and its innermost marks as steps."""
+    places = np.array(sorted(marks), np.int64)
+    parent = Nest(
+        annotations.thread[places], annotations.start[places], annotations.end[places], places
+    ).parents()
+    is_step = np.array([marks[i].is_step for i in places.tolist()])
+    leaf = is_step & ~_holds(parent, is_step)
+    engine = Counter(marks[i].engine for i in places[leaf].tolist()).most_common(1)[0][0]
+    own = is_step & np.array([marks[i].engine == engine for i in places.tolist()])
+    chosen = own & ~_holds(parent, own)
+    steps: list[Step] = []
+    for at in np.flatnonzero(chosen).tolist():
+        step = _step(annotations, int(places[at]), marks[int(places[at])])
+        step.outer = annotations.names[places[parent[at]]] if parent[at] >= 0 else None
+        steps.append(step)
+    outer = np.flatnonzero(is_step & ~chosen & _holds(parent, chosen))
+    if len(outer):
+        first = int(places[outer[0]])
+        linked.trace.findings.append(
+            evidence.found(
+                "outer_marks",
+                len(outer),
+                engine=ENGINES[engine],
+                first=annotations.names[first],
+                first_ms=int(annotations.end[first] - annotations.start[first]) / 1e6,
+            )
+        )
+    return engine, steps
+
+
+def _holds(parent: Ints, inner: Bools) -> Bools:
+    """Which marks enclose one of `inner`, at any depth."""
+    holds = np.zeros(len(parent), bool)
+    above = np.unique(parent[inner])
+    while len(above := above[above >= 0]):
+        above = above[~holds[above]]
+        holds[above] = True
+        above = np.unique(parent[above])
+    return holds
+
+
+def _no_match(
+    linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]
+) -> evidence.Finding:
+    seen = sorted({re.sub(r"\d+", "N", name) for name in annotations.names})[:8]
+    has = f"It has: {', '.join(seen)}" if seen else "It has no annotations"
+    asked = ", ".join(patterns)
+    if linked.step_source.name == WHOLE:
+        return evidence.found("no_step_annotation", patterns=asked, has=has)
+    told = step_dialects.ENGINES.get(linked.step_source.name, linked.step_source.name)
+    return evidence.found("other_step_annotation", patterns=asked, source=told, has=has)
+
+
+def _say_apart(linked: LinkedTrace, annotations: Annotations, marks: dict[int, StepMark]) -> None:
+    """Say how many marks are no steps: captures of graphs, engines without work."""
+    for phase, code in ((CAPTURE, "capture_marks"), (IDLE, "idle_marks")):
+        places = [i for i, mark in marks.items() if mark.phase == phase]
+        if places:
+            total = sum(int(annotations.end[i] - annotations.start[i]) for i in places)
+            first = annotations.names[places[0]]
+            linked.trace.findings.append(
+                evidence.found(code, len(places), first=first, total_ms=total / 1e6)
+            )
 
 
 def assign_steps(linked: LinkedTrace) -> None:
@@ -79,6 +196,9 @@ def assign_steps(linked: LinkedTrace) -> None:
         calls.step = np.where(calls.bad, -1, _step_at(steps, calls.start))
     device.step = np.where(device.call >= 0, calls.step[device.call] if len(calls.step) else -1, -1)
     launching = calls.kind > 0
+    executed = launching & ~calls.bad & (calls.capture < 0)
+    if executed.any():
+        linked.step_source.coverage = float((calls.step[executed] >= 0).mean())
     for i, step in enumerate([*steps, linked.whole]):
         if step is linked.whole and i < len(steps):
             continue
