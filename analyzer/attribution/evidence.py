@@ -21,6 +21,11 @@ FINDINGS = {
     "other_step_annotation": FindingKind(
         "warning", "no annotation matches {patterns}; the steps are told by {source}. {has}"
     ),
+    "steps_by_repetition": FindingKind(
+        "note",
+        "no annotation marks steps; found by repetition: {phases}, {coverage:.0%} of launches, "
+        "{warm_up} of them warm-up",
+    ),
     "own_marks_first": FindingKind(
         "note",
         "the collector's own marks are the steps; {count} annotations that were asked for are not",

@@ -27,8 +27,8 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
 
     Args:
         trace: As its reader gives it; its wide rows are let go once the columns are made.
-        step_globs: Names of the annotations that mark steps (shell patterns); empty: the
-            collector's, else `ProfilerStep#N`, else the whole trace is one step.
+        step_globs: Names of the annotations that mark steps (shell patterns), where the collector
+            did not mark them; see `steps.py` for what comes before and behind them.
 
     Findings about times, links and steps are added to `trace.findings`.
     """
@@ -40,6 +40,7 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     _mark_captures(trace, linked.calls)
     steps.find_steps(linked, annotations, step_globs)
     steps.assign_steps(linked)
+    steps.measure_coverage(linked)
     evidence.check_links(linked)
     return linked
 

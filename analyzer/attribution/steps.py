@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -77,9 +77,18 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
 
 def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:
     """Which annotations have a name that matches a pattern."""
-    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
-    names = {name for name in set(annotations.names) if any(p.match(name) for p in compiled)}
+    names = set(filter(_matcher(patterns), set(annotations.names)))
     return [i for i, name in enumerate(annotations.names) if name in names]
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """A test whether a name matches a shell pattern, or with its brackets taken as they stand.
+
+    `step[DECODE bs=1]` is a name that a serving engine writes, and matches itself.
+    """
+    literal = [pattern.replace("[", "[[]") for pattern in patterns]
+    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in (*patterns, *literal)]
+    return lambda name: any(pattern.match(name) for pattern in compiled)
 
 
 def _step(annotations: Annotations, i: int, mark: StepMark | None = None) -> Step:
@@ -185,6 +194,25 @@ def _say_apart(linked: LinkedTrace, annotations: Annotations, marks: dict[int, S
             )
 
 
+def measure_coverage(linked: LinkedTrace) -> None:
+    """Set the share of launches that are in steps, and say so where no mark told the steps."""
+    calls, source = linked.calls, linked.step_source
+    executed = (calls.kind > 0) & ~calls.bad & (calls.capture < 0)
+    if executed.any():
+        source.coverage = float((calls.step[executed] >= 0).mean())
+    if source.name == REPETITION:
+        phases = Counter(step.phase for step in linked.steps)
+        linked.trace.findings.append(
+            evidence.found(
+                "steps_by_repetition",
+                len(linked.steps),
+                phases=", ".join(f"{n} {phase}" for phase, n in phases.items()),
+                coverage=source.coverage or 0.0,
+                warm_up=sum(step.is_warm_up for step in linked.steps),
+            )
+        )
+
+
 def assign_steps(linked: LinkedTrace) -> None:
     """Set the step of each op, call and device event, and the thread that launches in each step."""
     steps, ops, calls, device = linked.steps, linked.ops, linked.calls, linked.device
@@ -196,9 +224,6 @@ def assign_steps(linked: LinkedTrace) -> None:
         calls.step = np.where(calls.bad, -1, _step_at(steps, calls.start))
     device.step = np.where(device.call >= 0, calls.step[device.call] if len(calls.step) else -1, -1)
     launching = calls.kind > 0
-    executed = launching & ~calls.bad & (calls.capture < 0)
-    if executed.any():
-        linked.step_source.coverage = float((calls.step[executed] >= 0).mean())
     for i, step in enumerate([*steps, linked.whole]):
         if step is linked.whole and i < len(steps):
             continue

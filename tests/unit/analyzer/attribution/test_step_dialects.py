@@ -50,41 +50,39 @@ STEPS = [
         {"ctx_reqs": 2, "ctx_tokens": 6144, "gen_reqs": 3, "gen_tokens": 3, "batch": 5},
     ),
     (
-        "execute_context_1(888_788544)_generation_0(0)",
+        "execute_context_1(30_900)_generation_0(0)",
         VLLM,
         "prefill",
-        {"ctx_reqs": 1, "ctx_tokens": 888, "ctx_sqsq": 788544, "batch": 1} | NO_GEN,
+        {"ctx_reqs": 1, "ctx_tokens": 30, "ctx_sqsq": 900, "batch": 1} | NO_GEN,
     ),
     ("execute_new_3_cached_0", VLLM, "prefill", {"ctx_reqs": 3, "gen_reqs": 0, "batch": 3}),
     ("execute_new_0_cached_7", VLLM, "decode", {"ctx_reqs": 0, "gen_reqs": 7, "batch": 7}),
     ("execute_new_1_cached_7", VLLM, "mixed", {"ctx_reqs": 1, "gen_reqs": 7, "batch": 8}),
     (
-        "execute_15360_context_15(sq15360sk15360sqsq15728640sqsk15728640)"
-        "_generation_0(sq0sk0sqsq0sqsk0)",
+        "execute_12_context_2(sq12sk20sqsq80sqsk120)_generation_0(sq0sk0sqsq0sqsk0)",
         VLLM,
         "prefill",
-        {"ctx_reqs": 15, "ctx_tokens": 15360, "ctx_sk": 15360, "batch": 15}
-        | {"ctx_sqsq": 15728640, "ctx_sqsk": 15728640}
+        {"ctx_reqs": 2, "ctx_tokens": 12, "ctx_sk": 20, "batch": 2}
+        | {"ctx_sqsq": 80, "ctx_sqsk": 120}
         | NO_GEN
         | NO_GEN_SUMS,
     ),
     (
-        "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+        "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk90sqsq3sqsk90)",
         VLLM,
         "decode",
-        {"gen_reqs": 32, "gen_tokens": 32, "gen_sk": 55086, "gen_sqsq": 32, "batch": 32}
-        | {"gen_sqsk": 55086}
+        {"gen_reqs": 3, "gen_tokens": 3, "gen_sk": 90, "gen_sqsq": 3, "batch": 3}
+        | {"gen_sqsk": 90}
         | NO_CTX
         | NO_CTX_SUMS,
     ),
     (
-        "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)"
-        "_generation_37(sq37sk34489sqsq37sqsk34489)",
+        "execute_6_context_1(sq5sk8sqsq25sqsk40)_generation_1(sq1sk12sqsq1sqsk12)",
         VLLM,
         "mixed",
-        {"ctx_reqs": 9, "ctx_tokens": 8155, "ctx_sk": 8430, "ctx_sqsq": 7475785, "batch": 46}
-        | {"ctx_sqsk": 7671310, "gen_reqs": 37, "gen_tokens": 37, "gen_sk": 34489}
-        | {"gen_sqsq": 37, "gen_sqsk": 34489},
+        {"ctx_reqs": 1, "ctx_tokens": 5, "ctx_sk": 8, "ctx_sqsq": 25, "batch": 2}
+        | {"ctx_sqsk": 40, "gen_reqs": 1, "gen_tokens": 1, "gen_sk": 12}
+        | {"gen_sqsq": 1, "gen_sqsk": 12},
     ),
     # SGLang
     (
@@ -262,7 +260,7 @@ def test_captures_idle_and_parts_of_steps_are_no_steps(
 
 @pytest.mark.parametrize(
     "text",
-    (
+    [
         "ProfilerStep#3",
         "hostbound.decode#0",
         "step#0",
@@ -273,7 +271,7 @@ def test_captures_idle_and_parts_of_steps_are_no_steps(
         "nccl:all_reduce",
         "graph_capture",
         "Optimizer.step#SGD.step",
-    ),
+    ],
 )
 def test_what_others_write_is_no_mark_of_an_engine(text: str) -> None:
     assert parse(text) is None
