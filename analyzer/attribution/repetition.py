@@ -10,6 +10,7 @@ the launches (times their logarithm), not with their square.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from analyzer.attribution.intervals import Bools, Ints, ordinals
 FEWEST_REPETITIONS = 3
 LEAST_COVERAGE = 0.8  # of the launches between the first repetition and the last
 ALIKE = 0.9  # share of launches that two repetitions have in common
+SAME_WORK = 0.6  # share of a repetition's ops that its prefill has too
 SLOWER_BY = 3  # a first repetition this many median spreads above the median is a warm-up
 _GRAM_LENGTHS = (1, 4, 16)
 _MOST_CANDIDATES = 16  # for each length of stretch
@@ -220,7 +222,7 @@ def _regular(value: np.ndarray) -> Iterator[Ints]:
 def _cut(sequence: _Sequence, anchors: Ints) -> _Cut | None:
     """Cut at the anchors, moved to where the host pauses; None if that gives no steps."""
     lengths = np.diff(anchors)
-    typical = _typical(sequence.token, anchors, lengths)
+    typical = _typical(anchors, lengths)
     if typical is None:
         return None
     a = int(anchors[typical])
@@ -249,13 +251,23 @@ def _cut(sequence: _Sequence, anchors: Ints) -> _Cut | None:
     return _explained(sequence, cut)
 
 
-def _typical(token: Ints, anchors: Ints, lengths: Ints) -> int | None:
-    """Which stretch between anchors is like most others; None if there are too few."""
+def _typical(anchors: Ints, lengths: Ints) -> int | None:
+    """Which stretch between anchors is as long as most others; None if too few are about as long.
+
+    Repetitions that differ in length by more than ALIKE allows are not alike: most candidates end
+    here.
+    """
     if len(lengths) < FEWEST_REPETITIONS - 1:
         return None
-    _, of_length, times = np.unique(lengths, return_inverse=True, return_counts=True)
-    most = int(times.argmax())
-    return int(np.flatnonzero(of_length == most)[0])
+    _, first, times = np.unique(lengths, return_index=True, return_counts=True)
+    typical = int(first[times.argmax()])
+    about = np.flatnonzero(_about(lengths, int(lengths[typical])))
+    span = int(anchors[about[-1] + 1] - anchors[about[0]])
+    return typical if int(lengths[about].sum()) >= LEAST_COVERAGE**2 * span else None
+
+
+def _about(lengths: Ints, length: int) -> Bools:
+    return (lengths >= ALIKE * length) & (lengths <= length / ALIKE)
 
 
 def _pause(sequence: _Sequence, same: Ints, length: int) -> tuple[int, int]:
@@ -277,14 +289,25 @@ def _pause(sequence: _Sequence, same: Ints, length: int) -> tuple[int, int]:
 
 def _shares(token: Ints, borders: Ints, reference: tuple[int, int]) -> np.ndarray:
     """Share of tokens that each stretch between borders has in common with the reference."""
-    wanted = np.bincount(token[slice(*reference)], minlength=int(token.max()) + 1)
+    low, high = reference
     lengths = np.diff(borders)
-    inner = token[borders[0] : borders[-1]]
-    of_stretch = np.repeat(np.arange(len(lengths)), lengths)
-    pairs, times = np.unique(of_stretch * len(wanted) + inner, return_counts=True)
-    common = np.minimum(times, wanted[pairs % len(wanted)])
-    shared = np.bincount(pairs // len(wanted), weights=common, minlength=len(lengths))
-    return shared / np.maximum(np.maximum(lengths, wanted.sum()), 1)
+    # Most are the same tokens; only the others are counted token by token.
+    weight = token.astype(np.uint64) * _BASE
+    weight = np.concatenate(([np.uint64(0)], np.cumsum(weight ^ (weight >> np.uint64(31)))))
+    sums = weight[borders[1:]] - weight[borders[:-1]]
+    same = (lengths == high - low) & (sums == weight[[high]] - weight[[low]])
+    shares = same.astype(float)
+    others = np.flatnonzero(~same & _about(lengths, high - low))
+    if len(others):
+        counted = np.isin(np.arange(len(lengths)), others)
+        places = borders[0] + np.flatnonzero(np.repeat(counted, lengths))
+        of_stretch = np.repeat(np.arange(len(others)), lengths[others])
+        wanted = np.bincount(token[low:high], minlength=int(token.max()) + 1)
+        pairs, times = np.unique(of_stretch * len(wanted) + token[places], return_counts=True)
+        common = np.minimum(times, wanted[pairs % len(wanted)])
+        shared = np.bincount(pairs // len(wanted), weights=common, minlength=len(others))
+        shares[others] = shared / np.maximum(lengths[others], high - low)
+    return shares
 
 
 def _launches(sequence: _Sequence, first: Ints, last: Ints) -> Ints:
@@ -340,9 +363,12 @@ def _is_prefill(sequence: _Sequence, cut: _Cut, begin: int, end: int) -> bool:
     if sequence.graph[low:high].any() and not sequence.graph[begin:end].any():
         # Pieces of a step are graphs too; after a step the host waits.
         return cut.pause == _BY_WAIT and int(sequence.kernels[begin:end].sum()) > kernels / 2
-    wanted = np.bincount(sequence.op[low:high], minlength=int(sequence.op.max()) + 1)
-    given = np.bincount(sequence.op[begin:end], minlength=len(wanted))
-    if np.minimum(wanted, given).sum() < 0.6 * (high - low):
+    names, of_place = np.unique(
+        np.concatenate((sequence.op[low:high], sequence.op[begin:end])), return_inverse=True
+    )
+    wanted = np.bincount(of_place[: high - low], minlength=len(names))
+    given = np.bincount(of_place[high - low :], minlength=len(names))
+    if np.minimum(wanted, given).sum() < SAME_WORK * (high - low):
         return False
     return not _same_size(sequence, (begin, end), cut.reference)
 
@@ -355,30 +381,23 @@ def _same_size(sequence: _Sequence, stretch: tuple[int, int], reference: tuple[i
 
 
 def _steps(linked: LinkedTrace, sequence: _Sequence, cut: _Cut) -> list[Step]:
-    stretches = [(begin, end, "step") for begin, end in _ranges(cut)]
-    other = [
-        i
-        for i, (a, b, _) in enumerate(stretches)
-        if not _same_size(sequence, (a, b), cut.reference)
-    ]
-    prefills = [(begin, end, "prefill") for begin, end in cut.prefills]
+    stretches = list(zip(cut.first.tolist(), cut.last.tolist(), strict=True))
     # A prefill of a small model may launch the same kernels, larger.
-    if len(other) < len(stretches) / 2:
-        prefills += [(*stretches[i][:2], "prefill") for i in other]
-        stretches = [stretch for i, stretch in enumerate(stretches) if i not in other]
-    if prefills:
-        stretches = [(begin, end, "decode") for begin, end, _ in stretches]
-    windows = _windows(linked, sequence, sorted(stretches + prefills))
+    same = [_same_size(sequence, stretch, cut.reference) for stretch in stretches]
+    if 2 * sum(same) <= len(same):
+        same = [True] * len(same)
+    prefills = cut.prefills + [s for s, is_same in zip(stretches, same, strict=True) if not is_same]
+    word = "decode" if prefills else "step"
+    phases = [(*stretch, "prefill") for stretch in prefills]
+    phases += [(*s, word) for s, is_same in zip(stretches, same, strict=True) if is_same]
+    counter: Counter[str] = Counter()
     steps: list[Step] = []
-    for phase, start, end in windows:
-        index = sum(step.phase == phase for step in steps)
+    for phase, start, end in _windows(linked, sequence, sorted(phases)):
+        index = counter[phase]
+        counter[phase] += 1
         steps.append(Step(f"{phase}#{index}", phase, index, start, end, sequence.thread))
-    _name_warm_up([step for step in steps if step.phase != "prefill"])
+    _name_warm_up([step for step in steps if step.phase == word])
     return steps
-
-
-def _ranges(cut: _Cut) -> list[tuple[int, int]]:
-    return list(zip(cut.first.tolist(), cut.last.tolist(), strict=True))
 
 
 def _windows(

@@ -224,22 +224,40 @@ def assign_steps(linked: LinkedTrace) -> None:
         calls.step = np.where(calls.bad, -1, _step_at(steps, calls.start))
     device.step = np.where(device.call >= 0, calls.step[device.call] if len(calls.step) else -1, -1)
     launching = calls.kind > 0
-    for i, step in enumerate([*steps, linked.whole]):
-        if step is linked.whole and i < len(steps):
-            continue
-        inside = (calls.step == i) if i < len(steps) else ~calls.bad
-        for candidates in (
-            calls.thread[inside & launching],
-            calls.thread[inside],
-            ops.thread[(ops.step == i) if i < len(steps) else ~ops.bad],
-        ):
-            if len(candidates):
-                step.thread = int(np.bincount(candidates).argmax())
-                break
-    if steps == [linked.whole]:
-        inside_any = calls.thread[launching & ~calls.bad]
-        if len(inside_any):
-            linked.whole.thread = int(np.bincount(inside_any).argmax())
+    _set_threads(
+        steps,
+        (calls.step[launching], calls.thread[launching]),
+        (calls.step, calls.thread),
+        (ops.step, ops.thread),
+    )
+    if not any(step is linked.whole for step in steps):
+        everything = (np.where(calls.bad, -1, 0), np.where(ops.bad, -1, 0))
+        _set_threads(
+            [linked.whole],
+            (everything[0][launching], calls.thread[launching]),
+            (everything[0], calls.thread),
+            (everything[1], ops.thread),
+        )
+
+
+def _set_threads(steps: Sequence[Step], *events: tuple[Ints, Ints]) -> None:
+    """Give each step the thread with most events of the first kind that it has any of.
+
+    Args:
+        events: Step (-1: none) and thread of each event, a pair for each kind.
+    """
+    missing = set(range(len(steps)))
+    for step_of, thread in events:
+        inside = step_of >= 0
+        threads = int(thread.max(initial=0)) + 1
+        pairs, times = np.unique(step_of[inside] * threads + thread[inside], return_counts=True)
+        order = np.lexsort((-pairs, times))  # the last of a step is its busiest, the first of those
+        busiest = dict(
+            zip((pairs[order] // threads).tolist(), (pairs[order] % threads).tolist(), strict=True)
+        )
+        for i in missing & set(busiest):
+            steps[i].thread = busiest[i]
+        missing -= set(busiest)
 
 
 def _step_at(steps: Sequence[Step], time: Ints) -> Ints:
