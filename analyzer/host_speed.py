@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from schemas.run_directory import Manifest, manifest_from_dict
+from schemas.manifest import Group, Manifest
+from schemas.run_directory import manifest_from_json
 
 # Two speeds farther apart than this make host times incomparable.
 ALIKE = 0.03
@@ -26,7 +27,13 @@ def manifest_of(run: dict[str, Any]) -> Manifest | None:
     """The manifest of a run's row; None for a run that came without one."""
     if not run.get("manifest"):
         return None
-    return manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
+    return manifest_from_json(run["manifest"], Path(run["name"]))
+
+
+def group_of(run: dict[str, Any]) -> Group | None:
+    """The group of variants in which a run was recorded; None for one recorded alone."""
+    manifest = manifest_of(run)
+    return None if manifest is None else manifest.group
 
 
 def of_run(run: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Two runs that were recorded in turns: trace k of one beside trace k of the other.
+"""Two runs that were recorded interleaved, or in turns: trace k of one beside trace k of the other.
 
 What the host's speed did between the first trace and the last met both runs alike, and a pair of
 traces lies within seconds. So the median of the pairs' ratios is the fairest figure that two
@@ -13,13 +13,21 @@ from statistics import median
 from typing import Any
 
 from analyzer import host_speed
-from schemas.run_directory import Partner
+from schemas.manifest import Partner
 
 _TIMES = {
     "orchestration": "T_Orchestration",
     "elapsed": "profiled step",
     "unprofiled": "un-profiled step beside it",
 }
+
+
+def are_interleaved(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Are two runs (rows as of `queries.run`) different variants of one group?"""
+    one, two = (host_speed.group_of(run) for run in (a, b))
+    if one is None or two is None:
+        return False
+    return one.id == two.id and one.variant != two.variant
 
 
 def in_turns(a: dict[str, Any], b: dict[str, Any]) -> bool:
@@ -36,7 +44,7 @@ def _turns(run: dict[str, Any]) -> list[Partner]:
 
 
 def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
-    """Compare trace by trace two runs that were recorded in turns; None for others.
+    """Compare trace by trace two runs that were recorded interleaved or in turns; None for others.
 
     Args:
         a, b: As of `report.figures`; b is compared with a.
@@ -46,8 +54,10 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
     of traces the ratio of their median steps, with orchestration_interval and so on as of
     `interval`; None where a run does not know it), sentence.
     """
-    if not in_turns(a["run"], b["run"]):
+    interleaved = are_interleaved(a["run"], b["run"])
+    if not interleaved and not in_turns(a["run"], b["run"]):
         return None
+    how = "Recorded interleaved" if interleaved else "Recorded in turns"
     sides = [(value["steps"], _beside(value["run"])) for value in (a, b)]
     phases: dict[str, dict[str, Any]] = {}
     for phase in a["phases"]:
@@ -59,7 +69,10 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
                 phases[phase][key] = median(found) if found else None
                 phases[phase][f"{key}_interval"] = interval(found or [])
                 phases[phase][f"{key}_ratios"] = found
-    return {"phases": phases, "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases)}
+    return {
+        "phases": phases,
+        "sentence": _sentence(how, a["run"]["name"], b["run"]["name"], phases),
+    }
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -130,7 +143,7 @@ def _ratios(
     return known if len(known) == len(pairs) else None
 
 
-def _sentence(base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
+def _sentence(how: str, base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
     parts: list[str] = []
     for phase, entry in phases.items():
         first = "elapsed" if entry["orchestration"] is None else "orchestration"
@@ -138,13 +151,13 @@ def _sentence(base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
         figures = [f"{_TIMES[key]} {entry[key]:.3f}{_between(entry, key)}" for key in shown]
         parts += [f"{phase} {', '.join(figures)}"] if figures else []
     if not parts:
-        return "Recorded in turns, but no phase has times in both runs."
+        return f"{how}, but no phase has times in both runs."
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"
     most = max(entry["pairs"] for entry in phases.values())
     has_bounds = any(entry[f"{key}_interval"] for entry in phases.values() for key in _TIMES)
     return (
-        f"Recorded in turns: ratio of {other} to {base}, the median of {most} "
+        f"{how}: ratio of {other} to {base}, the median of {most} "
         f"pair{'' if most == 1 else 's'} of traces, which the host's speed moves least: "
         f"{'; '.join(parts)}{'; in brackets 90 % confidence' if has_bounds else ''}."
     )

@@ -120,7 +120,7 @@ def _kineto() -> Check:
 def _floor() -> Check:
     import torch
 
-    from collector import null_kernel
+    from collector.replay import null_kernel
 
     if not torch.cuda.is_available():
         return Check("launch floor", "missing", "needs CUDA", "see CUDA")

@@ -96,6 +96,21 @@ def pair_in_turns(samples_dir: Path, tmp_path: Path) -> list[Path]:
     return runs
 
 
+@pytest.fixture
+def interleaved_pair(samples_dir: Path, tmp_path: Path) -> list[Path]:
+    """Two samples of three traces each, interleaved-1 and interleaved-8, variants of one group."""
+    runs: list[Path] = []
+    for variant, batch in ((1, 1), (2, 8)):
+        run = tmp_path / f"interleaved-{batch}"
+        shutil.copytree(samples_dir / f"gpt2-bs{batch}-s512", run)
+        manifest = run / "manifest.json"
+        group = {"id": "a group", "variant": variant, "variants": 2}
+        of_own = {"run_id": f"id {batch}", "name": run.name, "group": group}
+        manifest.write_text(json.dumps(json.loads(manifest.read_bytes()) | of_own))
+        runs.append(run)
+    return runs
+
+
 @pytest.fixture(scope="session")
 def screenshots_dir() -> Path | None:
     """Where browser tests leave pictures, if HOSTBOUND_SCREENSHOTS asks for them."""

@@ -22,15 +22,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_each_launch_api_has_a_floor_of_microseconds() -> None:
-    from collector import kernel_replay
+    from collector.replay import kernel_replay
 
     floors = kernel_replay.floor("cuda:0", 50)
 
-    assert floors["missing"] == {}
+    assert floors.missing == {}
     medians = {
-        entry["launch_api"]: statistics.median(entry["samples_ns"])
-        for entry in floors["floors"]
-        if entry["definition"] == "api_start_to_kernel_start"
+        entry.launch_api: statistics.median(entry.samples_ns)
+        for entry in floors.floors
+        if entry.definition == "api_start_to_kernel_start"
     }
     assert set(medians) == {
         "cuLaunchKernel",
@@ -43,7 +43,8 @@ def test_each_launch_api_has_a_floor_of_microseconds() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from collector.record import Request, record
+    from collector.record.request import Request, Variant
+    from collector.record.session import record
 
     request = Request(
         model="gpt2",
@@ -53,20 +54,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         latency_runs=3,
         trace_runs=1,
         replay_runs=12,
-        steady_budget_s=2.0,
     )
-    return record(request, tmp_path_factory.mktemp("runs") / "gpt2", "gpt2")
+    (written,) = record([Variant(request, "gpt2", tmp_path_factory.mktemp("runs") / "gpt2")])
+    return written
 
 
 def test_a_run_of_graphs_has_the_tokens_of_the_eager_one() -> None:
     import torch
 
-    from collector import models, workloads
+    from collector.workloads import make, models
 
     with torch.inference_mode():
         model = models.load("gpt2", "bf16", "cuda:0", 0, "sdpa")
-        ids = workloads.prompt_ids(model, 2, 32, 0, None)
-        made = {m: workloads.make(model, m, ids, 4, "cuda:0")[0] for m in ("eager", "graph")}
+        ids = make.prompt_ids(model, 2, 32, 0, None)
+        made = {m: make.make(model, m, ids, 4, "cuda:0")[0] for m in ("eager", "graph")}
         tokens = {m: [w.prefill(), *(w.decode() for _ in range(3))] for m, w in made.items()}
         again = [made["graph"].prefill(), *(made["graph"].decode() for _ in range(3))]
 
@@ -98,7 +99,7 @@ def test_every_op_call_of_a_dense_model_is_replayed(run: Path) -> None:
 
 
 def test_the_traced_kernels_are_among_the_replayed_ones(run: Path) -> None:
-    from collector import op_calls
+    from collector.replay import op_calls
 
     ops = json.loads((run / "kernel_replay.json").read_bytes())["ops"]
     replayed = {kernel["name"] for op in ops for kernel in op["kernels"]}
@@ -112,7 +113,7 @@ def test_the_traced_kernels_are_among_the_replayed_ones(run: Path) -> None:
 
 
 def test_a_replay_can_be_done_again(run: Path) -> None:
-    from collector.replay_again import replay_again
+    from collector.replay.recorded_run import replay_again
 
     before = read_manifest(run).files
 
@@ -127,7 +128,8 @@ def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_h
     run: Path, tmp_path: Path
 ) -> None:
     """Times are not asserted: what a host does meanwhile is its own affair."""
-    from collector.record import Request, record
+    from collector.record.in_turns import Waiting, record
+    from collector.record.request import Request, Variant
 
     request = Request(
         model="gpt2",
@@ -136,12 +138,11 @@ def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_h
         warmup=2,
         latency_runs=3,
         trace_runs=2,
-        replay_runs=12,
-        replay=False,
-        steady_budget_s=5.0,
-        like=run,
+        replay_runs=None,
+        floor_runs=12,
     )
-    second = record(request, tmp_path / "second", "second")
+    waiting = Waiting(steady_budget_s=5.0, like=run)
+    second = record(Variant(request, "second", tmp_path / "second"), waiting)
 
     first, like = read_manifest(run), read_manifest(second)
     assert first.host_speed is not None
@@ -162,7 +163,7 @@ def test_an_eager_run_and_one_of_graphs_are_recorded_in_turns(tmp_path: Path) ->
     """Two processes on one GPU: traces alternate and do not overlap, the floor is in parts."""
     common = [sys.executable, "-m", "collector.cli", "record", "--model", "gpt2"]
     common += ["--prompt-len", "32", "--new-tokens", "3", "--warmup", "2"]
-    common += ["--latency-runs", "6", "--trace-runs", "3", "--no-replay", "--replay-runs", "12"]
+    common += ["--latency-runs", "6", "--trace-runs", "3", "--replay", "off"]
     common += ["--turns", str(tmp_path / "turns")]
     started = [
         subprocess.Popen(
@@ -188,7 +189,7 @@ def test_an_eager_run_and_one_of_graphs_are_recorded_in_turns(tmp_path: Path) ->
         assert len(run.host_speed.floor_ns or []) == 2 * 5
         floors = json.loads((tmp_path / run.name / "null_kernel.json").read_bytes())["floors"]
         of_starts = [f for f in floors if f["definition"] == "api_start_to_kernel_start"]
-        assert [len(entry["samples_ns"]) for entry in of_starts] == [15] * 4
+        assert [len(entry["samples_ns"]) for entry in of_starts] == [150] * 4
         timed = [trace.file for trace in run.traces if trace.role == "trace"]
         spans += [(*span(tmp_path / run.name / file), run.name) for file in timed]
     spans.sort()
@@ -197,6 +198,44 @@ def test_an_eager_run_and_one_of_graphs_are_recorded_in_turns(tmp_path: Path) ->
     assert all(before[1] < after[0] for before, after in pairwise(spans))
     eager = [tmp_path / "eager" / f"trace{n}.json.gz" for n in ("", "-2", "-3")]
     sequences = [kernels(path) for path in eager]
+    assert len(sequences[0]) > 300
+    assert sequences[1] == sequences[0]
+    assert sequences[2] == sequences[0]
+
+
+def test_an_eager_run_and_one_of_graphs_are_recorded_interleaved(tmp_path: Path) -> None:
+    """One process: traces alternate and do not overlap, the floor is the same in both runs."""
+    from collector import cli
+
+    options = ["--model", "gpt2", "--prompt-len", "32", "--new-tokens", "3", "--warmup", "2"]
+    options += ["--latency-runs", "6", "--trace-runs", "3", "--replay", "off"]
+    options += ["--mode", "eager", "--mode", "graph", "--out", str(tmp_path), "--name", "gpt2"]
+    assert cli.main(["record", *options]) == 0
+
+    runs = [tmp_path / "gpt2-eager", tmp_path / "gpt2-graph"]
+    spans: list[tuple[int, int, str]] = []
+    for run, variant in zip(runs, (1, 2), strict=True):
+        manifest = read_manifest(run)
+        assert manifest.group is not None
+        assert (manifest.group.variant, manifest.group.variants) == (variant, 2)
+        assert manifest.group.cpu is not None
+        assert manifest.host_speed is not None
+        assert len(manifest.host_speed.floor_ns or []) == 2 * 3
+        timed = [trace.file for trace in manifest.traces if trace.role == "trace"]
+        spans += [(*span(run / file), run.name) for file in timed]
+    floors = [(run / "null_kernel.json").read_bytes() for run in runs]
+    of_starts = [
+        entry
+        for entry in json.loads(floors[0])["floors"]
+        if entry["definition"] == "api_start_to_kernel_start"
+    ]
+    assert [len(entry["samples_ns"]) for entry in of_starts] == [150] * 4
+    assert floors[0] == floors[1]
+    spans.sort()
+    eager, graph = (run.name for run in runs)
+    assert [name for _, _, name in spans] == [eager, graph, graph, eager, eager, graph]
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+    sequences = [kernels(runs[0] / f"trace{n}.json.gz") for n in ("", "-2", "-3")]
     assert len(sequences[0]) > 300
     assert sequences[1] == sequences[0]
     assert sequences[2] == sequences[0]
@@ -214,7 +253,7 @@ def span(trace: Path) -> tuple[int, int]:
 
 def kernels(trace: Path) -> list[tuple[Any, ...]]:
     """Names and launch configurations in the order of one stream."""
-    from collector import op_calls
+    from collector.replay import op_calls
 
     found = [event for event in op_calls.load_trace(trace) if event.get("cat") == "kernel"]
     return [

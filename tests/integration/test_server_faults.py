@@ -25,9 +25,9 @@ import pytest
 
 from analyzer import database
 from analyzer.server.check import check
-from collector.archive import Archive, open_archive
-from collector.endpoint import parse_endpoint
-from collector.upload import GaveUp, Stored, Uploader
+from schemas.endpoint import parse_endpoint
+from schemas.packing import Archive, open_archive
+from schemas.upload_client import GaveUp, Stored, Uploader
 from teamserver import TeamServer, at_another_date, free_port, gone, make_distinct_run, wait_for
 
 pytest.importorskip("fastapi")
@@ -362,7 +362,7 @@ def test_a_token_ends_by_the_servers_clock_alone(
     server: TeamServer, samples_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from analyzer.cli import main
-    from collector.upload import Refused
+    from schemas.upload_client import Refused
 
     (archive,) = make_archives(samples_dir, tmp_path, 1)
     options = ["--data", str(server.data), "--team", "default", "--scope", "upload,read"]

@@ -19,7 +19,8 @@ from analyzer.errors import AnalyzerError
 from analyzer.ingest import RUN_TABLES, ingest
 from analyzer.verify import verify
 from schemas.errors import HostboundError
-from schemas.run_directory import Manifest, TraceFile, file_sha256
+from schemas.manifest import Manifest, TraceFile
+from schemas.run_directory import file_sha256
 from tracebuilder import TraceBuilder, worked_example
 
 INGEST = """

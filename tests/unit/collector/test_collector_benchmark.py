@@ -87,7 +87,7 @@ def test_sizes_are_told_packed_and_plain_and_for_each_kernel(
     ]
 
 
-@pytest.mark.parametrize("kind", ["repeat", "turns"])
+@pytest.mark.parametrize("kind", ["repeat", "turns", "interleaved"])
 def test_recorded_on_one_machine_and_analysed_on_another(
     benchmark: ModuleType,
     samples_dir: Path,
@@ -99,22 +99,22 @@ def test_recorded_on_one_machine_and_analysed_on_another(
     """The GPU host has no analyzer; its environment stays with the results."""
 
     def recorded(out: Path, device: str, times: int, deadline: float, *of: Any) -> list[Any]:
-        assert (device, times) == ("cuda:0", {"repeat": 4, "turns": 40}[kind])
-        assert 0 < deadline - time.monotonic() <= {"repeat": 150, "turns": 100}[kind]
+        assert (device, times) == ("cuda:0", 4 if kind == "repeat" else 40)
+        assert 0 < deadline - time.monotonic() <= (150 if kind == "repeat" else 100)
         for number in (1, 2):
             named(samples_dir / "gpt2-bs1-s512", out / f"{kind}-{number}")
         return [benchmark.result("record_seconds", "s", {"workload": "repeat-1"}, [24.0])]
 
     def run(*arguments: str) -> dict[str, Any]:
         script = str(BENCHMARKS / "collector.py")
-        in_turns = ["--turns"] * (kind == "turns")
-        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *in_turns, *arguments])
+        way = [f"--{kind}"] * (kind != "repeat")
+        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *way, *arguments])
         assert benchmark.main() == 0
         (path,) = (tmp_path / "results").glob(f"collector-{kind}-h200-*.json")
         return json.loads(path.read_bytes())
 
     monkeypatch.setattr(sys.modules["result_file"], "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(benchmark, {"repeat": "repeat", "turns": "in_turns"}[kind], recorded)
+    monkeypatch.setattr(benchmark, "in_turns" if kind == "turns" else kind, recorded)
     monkeypatch.setattr(benchmark, "peer", lambda device: [])
     out = ["--out", str(tmp_path / "runs")]
     with monkeypatch.context() as gpu_host:
@@ -170,6 +170,43 @@ def test_two_in_turns_are_recorded_at_the_same_time_and_told_apart_pair_by_pair(
                 for a, b in zip(first.traces, second.traces, strict=True)
             ]
     assert len(rows(found, "record_seconds")) == 2
+    assert rows(found, "host_speed_paired_ratio")[0].n == 3
+
+
+def test_interleaved_recordings_have_the_ratio_of_every_pair_of_traces(
+    benchmark: ModuleType, interleaved_pair: list[Path]
+) -> None:
+    found = benchmark.repeat_rows(interleaved_pair)
+
+    (pairs,) = rows(found, "orchestration_paired_ratio", phase="decode")
+    (first,) = rows(found, "orchestration", workload="interleaved-1", phase="decode")
+    (second,) = rows(found, "orchestration", workload="interleaved-8", phase="decode")
+    assert pairs.parameters["recordings"] == "interleaved-1, interleaved-8"
+    assert pairs.samples == [
+        pytest.approx(median(second.samples[k : k + 4]) / median(first.samples[k : k + 4]))
+        for k in (0, 4, 8)
+    ]
+
+
+@pytest.mark.slow
+def test_one_workload_interleaved_with_itself_is_told_apart_pair_by_pair(
+    benchmark: ModuleType, checkpoint: Path, tmp_path: Path
+) -> None:
+    deadline = time.monotonic() + 100
+
+    found = benchmark.interleaved(tmp_path, "cpu", 3, deadline, tiny(checkpoint))
+
+    runs = [tmp_path / name for name in ("interleaved-eager", "interleaved-eager-2")]
+    first, second = (read_manifest(run) for run in runs)
+    assert first.group is not None
+    assert second.group is not None
+    assert first.group.id == second.group.id
+    (row,) = rows(found, "step_profiled_paired_ratio", phase="prefill")
+    assert row.samples == [
+        b.step_wall_ns[0] / a.step_wall_ns[0]
+        for a, b in zip(first.traces, second.traces, strict=True)
+    ]
+    assert len(rows(found, "record_seconds")) == 1
     assert rows(found, "host_speed_paired_ratio")[0].n == 3
 
 
