@@ -87,7 +87,7 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
 def phases_of(manifest: Manifest, steps: int) -> list[str]:
     """The phase of each step of a trace; none if the plan in the manifest has other steps."""
     result: list[str] = []
-    for part in cast("list[Any]", manifest.phases):
+    for part in manifest.phases:
         plan = cast("dict[str, Any]", part if isinstance(part, dict) else {})
         phase, count = plan.get("phase"), plan.get("steps")
         if not isinstance(phase, str) or type(count) is not int or not 0 <= count <= steps:

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from collector.errors import CollectorError
 from schemas.manifest import Environment
@@ -32,7 +33,8 @@ def describe(device: str | None = None) -> Environment:
     gpu = memory = driver = clocks = count = None
     if device and device.startswith("cuda") and torch.cuda.is_available():
         index = torch.device(device).index or 0
-        properties = torch.cuda.get_device_properties(index)
+        cuda: Any = torch.cuda  # its stub does not say what the next line returns
+        properties = cuda.get_device_properties(index)
         gpu, memory, count = properties.name, properties.total_memory, torch.cuda.device_count()
         if torch.version.cuda:
             versions["cuda_runtime"] = torch.version.cuda

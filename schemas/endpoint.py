@@ -111,7 +111,7 @@ class Endpoint:
             UploadError: The server's certificate is not trusted.
         """
         target = urlsplit(self.url(path))
-        sent = {"User-Agent": "hostbound-collector", "Connection": "close", **(headers or {})}
+        sent = {"User-Agent": "hostbound", "Connection": "close", **(headers or {})}
         if self.token is not None:
             sent["Authorization"] = f"Bearer {self.token}"
         route = target.path + (f"?{target.query}" if target.query else "")

@@ -1,9 +1,9 @@
-"""A run directory as one plain tar that is never written anywhere: its bytes, from any offset.
+"""The one tar of a run directory, which is never written anywhere: its bytes, from any offset.
 
 The tar is the manifest and the files it names, sorted, without dates or owners, so that the same
 run is the same bytes, whatever the folder is called and wherever it lies. Only the headers are
 kept; contents are read when they are sent, so an upload can go on at any offset. A single trace
-file is sent as it is. Neither torch nor a network is needed here.
+file is sent as it is.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from schemas import run_directory
 from schemas.errors import RunDirectoryError
-from schemas.manifest import Manifest
 from schemas.run_directory import read_manifest
 
 RUN_DIRECTORY_TAR = "run-directory.tar"
+# Where a tar of a single trace has the trace of its capture.
+CAPTURE_FOLDER = "capture"
 TRACE_SUFFIXES = (".json.gz", ".json")
 
 _OPTIONAL = (
@@ -56,15 +57,15 @@ class Archive:
     """What is sent of one run directory or trace file.
 
     Attributes:
-        format: "run-directory.tar", "trace.json" or "trace.json.gz".
-        name: The run's name, from its manifest or the file's name.
+        format: "run-directory.tar", "trace.json" or "trace.json.gz"; None lets the server look.
+        name: The run's name, from its manifest or the file's name; None lets the server look.
         host: The name of the recording host that the manifest gives, None if it gives none.
         size: Bytes of the whole.
     """
 
     path: Path
-    format: str
-    name: str
+    format: str | None
+    name: str | None
     host: str | None
     size: int
     members: tuple[Member, ...]
@@ -109,6 +110,15 @@ class Archive:
                 )
         return digest.hexdigest()
 
+    def copy_to(self, stream: BinaryIO) -> None:
+        """Write all bytes, for a server that takes a file.
+
+        Raises:
+            RunDirectoryError: A file cannot be read.
+        """
+        for piece in self.read():
+            stream.write(piece)
+
     def files(self) -> list[Path]:
         """The files it is made of, the manifest first."""
         paths = [member.path for member in self.members if member.path is not None]
@@ -136,31 +146,41 @@ def open_archive(path: Path) -> Archive:
     return Archive(path, f"trace{suffix}", name, None, size, (Member(b"", path, size, 0),))
 
 
+def trace_with_capture(trace: Path, capture: Path) -> Archive:
+    """List a trace file and the trace that holds the capture of its graphs, as one tar.
+
+    Raises:
+        RunDirectoryError: One of them cannot be read.
+    """
+    # In a folder of its own: it may have the trace's name.
+    files = {trace.name: trace, f"{CAPTURE_FOLDER}/{capture.name}": capture}
+    members = [_member(name, path) for name, path in files.items()]
+    return _tar(trace, members, name=None, host=None)
+
+
 def _run_directory(path: Path) -> Archive:
-    manifest: Manifest = read_manifest(path)
+    manifest = read_manifest(path)
     names = {run_directory.MANIFEST, *manifest.files, *(trace.file for trace in manifest.traces)}
     names |= {name for name in _OPTIONAL if (path / name).is_file()}
-    members: list[Member] = []
     for name in sorted(names):
         if not (path / name).is_file():
             raise RunDirectoryError(
                 f"{path} lacks {name}, which its manifest lists; copy the folder again."
             )
-        size = _size(path / name)
-        padding = -size % tarfile.BLOCKSIZE
-        recorded = manifest.files.get(name)
-        members.append(Member(_header(name, size), path / name, size, padding, recorded))
+    members = [_member(name, path / name, manifest.files.get(name)) for name in sorted(names)]
+    return _tar(path, members, manifest.name or path.name, manifest.environment.host)
+
+
+def _member(name: str, path: Path, recorded_sha256: str | None = None) -> Member:
+    size = _size(path)
+    return Member(_header(name, size), path, size, -size % tarfile.BLOCKSIZE, recorded_sha256)
+
+
+def _tar(path: Path, members: list[Member], name: str | None, host: str | None) -> Archive:
     used = sum(member.bytes for member in members) + 2 * tarfile.BLOCKSIZE
     end = Member(bytes(2 * tarfile.BLOCKSIZE), None, 0, -used % tarfile.RECORDSIZE)
-    host = manifest.environment.host
-    return Archive(
-        path,
-        RUN_DIRECTORY_TAR,
-        manifest.name or path.name,
-        host if isinstance(host, str) else None,
-        sum(member.bytes for member in (*members, end)),
-        (*members, end),
-    )
+    size = sum(member.bytes for member in (*members, end))
+    return Archive(path, RUN_DIRECTORY_TAR, name, host, size, (*members, end))
 
 
 def _header(name: str, size: int) -> bytes:

@@ -8,7 +8,13 @@ cut.
 
 Nothing counts as stored until the server has named the very hash of what was sent. What may pass
 is tried again, later and later, for as long as patience lasts; what will not pass ends at once.
-Clocks of the two hosts are never compared. The clock, the wait and the dice are passed in.
+Clocks of the two hosts are never compared. The clock, the wait and the dice are passed in. Standard
+library only.
+
+    archive = packing.open_archive(path)
+    uploader = Uploader(parse_endpoint(url, token), patience_s=30.0)
+    stored = uploader.send(archive, archive.sha256(), {"client": "..."})
+    conversion = uploader.wait(stored.sha256)
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from schemas.endpoint import TOKEN_VARIABLE, Answer, Endpoint, Unreachable, one_line
 from schemas.errors import UploadError
@@ -52,7 +58,13 @@ class GaveUp(UploadError):
 
 @dataclass(frozen=True)
 class Stored:
-    """The server has it. `sent_bytes` is 0 if it had it before."""
+    """The server has it.
+
+    Attributes:
+        sha256: The hash that it has acknowledged.
+        run_ids: What it has made of it before; empty if it had not yet.
+        sent_bytes: 0 if it had it before.
+    """
 
     sha256: str
     run_ids: list[str] = field(default_factory=list[str])
@@ -61,11 +73,19 @@ class Stored:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of an upload on the server; `state` is "done" or "failed"."""
+    """What became of an upload on the server.
+
+    Attributes:
+        state: "done" or "failed".
+        run_ids: The runs that were made of it.
+        error: Why it failed, in one line.
+        results: One entry a run, as the server's API describes them.
+    """
 
     state: str
     run_ids: list[str]
     error: str | None
+    results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 class Patience:
@@ -153,11 +173,22 @@ class Uploader:
         self.endpoint = endpoint
         self._patience = Patience(patience_s, sleep, now, dice)
         self._piece_bytes = piece_bytes
-        self._progress = progress or (lambda done, total: None)
+        self._progress = progress
         self._sleep = sleep
 
-    def send(self, archive: Archive, sha256: str, metadata: Mapping[str, Any]) -> Stored:
+    def send(
+        self,
+        archive: Archive,
+        sha256: str,
+        metadata: Mapping[str, Any],
+        once: Mapping[str, Any] | None = None,
+    ) -> Stored:
         """Send what the server lacks of it; returns when the server has acknowledged `sha256`.
+
+        Args:
+            metadata: Kept beside the upload.
+            once: Metadata of the first declaration alone: what asks for work, such as "again", must
+                not ask twice when an upload is declared once more after a cut.
 
         Raises:
             Refused: The server will not take it.
@@ -165,7 +196,7 @@ class Uploader:
             UploadError: A file cannot be read, or changed while it was sent.
         """
         self._patience.progress()
-        sending = _Sending(archive, sha256, dict(metadata))
+        sending = _Sending(archive, sha256, dict(metadata), dict(once or {}))
         mismatches = 0
         while True:
             try:
@@ -207,12 +238,10 @@ class Uploader:
             if answer.status != 200:
                 raise self._refusal(answer, f"to tell about {sha256[:12]}...")
             found = answer.json()
-            state = found.get("state")
+            state, error = found.get("state"), found.get("error")
             if state in ("done", "failed"):
-                error = found.get("error")
-                return Conversion(
-                    state, _run_ids(found), one_line(error, 500) if isinstance(error, str) else None
-                )
+                told = one_line(error, 500) if isinstance(error, str) else None
+                return Conversion(state, _run_ids(found), told, _items(found, "results"))
             self._patience.progress()  # it answers: however long the conversion takes
             self._sleep(pause)
             pause = min(5.0, pause * 1.5)
@@ -220,6 +249,7 @@ class Uploader:
     def _declare(self, sending: _Sending) -> Stored | None:
         """Tell the server what comes; returns what it holds already, or None and where to go on."""
         answer = self._ask("POST", UPLOADS, sending.declaration())
+        sending.once = {}
         if answer.status == 422:
             raise _Mismatch(answer.detail())
         found = answer.json()
@@ -308,7 +338,8 @@ class Uploader:
         if offset > sending.furthest:
             sending.furthest = offset
             self._patience.progress()
-        self._progress(offset, size)
+        if self._progress is not None:
+            self._progress(offset, size)
 
     def _acknowledge(self, sending: _Sending, sha256: object) -> None:
         if not isinstance(sha256, str) or sha256.lower() != sending.sha256:
@@ -358,6 +389,7 @@ class _Sending:
     archive: Archive
     sha256: str
     metadata: dict[str, Any]
+    once: dict[str, Any]
     url: str = ""
     offset: int = 0
     furthest: int = 0
@@ -369,12 +401,14 @@ class _Sending:
             "sha256": self.sha256,
             "size": self.archive.size,
             "format": self.archive.format,
-            "name": one_line(self.archive.name, _LONGEST_NAME),
-            "host": None
-            if self.archive.host is None
-            else one_line(self.archive.host, _LONGEST_NAME),
-            "metadata": self.metadata,
+            "name": _shortened(self.archive.name),
+            "host": _shortened(self.archive.host),
+            "metadata": {**self.metadata, **self.once},
         }
+
+
+def _shortened(text: str | None) -> str | None:
+    return None if text is None else one_line(text, _LONGEST_NAME)
 
 
 def _is_passing(answer: Answer) -> bool:
@@ -382,5 +416,10 @@ def _is_passing(answer: Answer) -> bool:
 
 
 def _run_ids(found: Mapping[str, Any]) -> list[str]:
-    value = found.get("run_ids")
-    return [one_line(str(run_id), 100) for run_id in value] if isinstance(value, list) else []
+    return [one_line(str(run_id), 100) for run_id in _items(found, "run_ids")]
+
+
+def _items(found: Mapping[str, Any], key: str) -> list[Any]:
+    """The list at a key of somebody else's JSON; empty if there is none."""
+    value = found.get(key)
+    return cast("list[Any]", value) if isinstance(value, list) else []

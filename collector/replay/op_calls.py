@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -76,7 +76,8 @@ class OpCall:
         try:
             packet = getattr(getattr(torch.ops, match["space"]), match["name"])
             operator = getattr(packet, match["overload"] or "default")
-            schema = torch._C.parse_schema(schema_text)
+            parse: Any = torch._C.parse_schema  # pyright: ignore[reportPrivateUsage]  (no public one)
+            schema = parse(schema_text)
         except (AttributeError, RuntimeError) as error:
             raise CannotReplay(
                 f"{match['space']}::{match['name']} is not registered here"
@@ -154,7 +155,7 @@ def op_key(op: dict[str, Any]) -> tuple[str, str, str, str, str]:
 
 def kineto_text(value: Any) -> str:
     """JSON text as Kineto writes it: a comma and a blank between items; numbers as they stood."""
-    if isinstance(value, list):
+    if _is_list(value):
         return "[" + ", ".join(kineto_text(item) for item in value) + "]"
     if isinstance(value, _Number):
         return str(value)
@@ -227,6 +228,10 @@ def launching_ops(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
 def _load(text: str) -> Any:
     try:
         return json.loads(text) if text else []
@@ -236,7 +241,7 @@ def _load(text: str) -> Any:
 
 def _norm(value: Any) -> str:
     """Shapes as one text, whether they were numbers or texts of numbers."""
-    if isinstance(value, list):
+    if _is_list(value):
         parts = [_norm(item) for item in value]
         # A list of scalars has no shape: one writer says [], the other a list of empty ones.
         return "[" + ",".join(parts) + "]" if any(part != "[]" for part in parts) else "[]"
@@ -246,7 +251,7 @@ def _norm(value: Any) -> str:
 def _fits(dims: Any, shapes: list[Any]) -> bool:
     """Whether the shapes agree where Kineto wrote some."""
     return (
-        isinstance(dims, list)
+        _is_list(dims)
         and len(dims) == len(shapes)
         and any(_norm(d) != "[]" for d in dims)
         and all(_norm(d) in ("[]", _norm(s)) for d, s in zip(dims, shapes, strict=True))
@@ -255,7 +260,7 @@ def _fits(dims: Any, shapes: list[Any]) -> bool:
 
 def _same_types(types: Any, node: dict[str, Any]) -> bool:
     """Whether the tensors have the same dtypes: a cast has the shapes of its reverse."""
-    if not isinstance(types, list):
+    if not _is_list(types):
         return True
     return all(
         not theirs.startswith("Tensor(") or theirs[7:-1] == ours
@@ -274,7 +279,7 @@ def _alignments(node: dict[str, Any]) -> tuple[int, ...]:
 
 def _offset(value: Any) -> int:
     """Of a tensor's [id, storage, offset, elements, bytes an element, device]."""
-    if not isinstance(value, list) or len(value) < 5:
+    if not _is_list(value) or len(value) < 5:
         return 0
     return int(value[2]) * int(value[4]) % ALIGNMENT
 
@@ -282,7 +287,7 @@ def _offset(value: Any) -> int:
 def _agreement(node: dict[str, Any], concrete: str) -> int:
     """How many scalars of the Kineto text the node has too."""
     texts = _load(concrete)
-    if not isinstance(texts, list):
+    if not _is_list(texts):
         return 0
     values = node["inputs"]["values"]
     return sum(
@@ -294,7 +299,7 @@ def _agreement(node: dict[str, Any], concrete: str) -> int:
 
 def _argument(value: Any, shape: Any, kind: str, strides: Any, device: str) -> Any:
     if kind.startswith("Tensor("):
-        where = value[5] if isinstance(value, list) and len(value) > 5 else device
+        where = value[5] if _is_list(value) and len(value) > 5 else device
         return _tensor(
             shape,
             kind[7:-1],
@@ -309,7 +314,7 @@ def _argument(value: Any, shape: Any, kind: str, strides: Any, device: str) -> A
                 _argument(*parts, device)
                 for parts in zip(value, shape, inner, strides, strict=True)
             ]
-        return [_scalar(item) for item in value] if isinstance(value, list) else value
+        return [_scalar(item) for item in value] if _is_list(value) else value
     if kind.startswith("OptionalTensorList") or kind in ("None", ""):
         return None
     if kind in ("Device",):

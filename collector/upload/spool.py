@@ -23,6 +23,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
 import orjson
 
 from collector.errors import CollectorError
@@ -148,17 +149,14 @@ class Spool:
                 if value.pop("version") != _VERSION:
                     damaged.append(f"{path} is of another version of hostbound; it is left alone.")
                     continue
-                entry = Entry(**value)
-                names = [entry.path, entry.url, *entry.members]
-                if not all(isinstance(name, str) for name in names) or any(
-                    Path(name).name != name for name in entry.members
-                ):
+                entry = msgspec.convert(value, Entry)
+                if any(Path(name).name != name for name in entry.members):
                     raise ValueError("no entry of a spool")
                 found.append(entry)
             except OSError as error:
                 if path.exists():
                     damaged.append(f"{path} cannot be read: {error.strerror}.")
-            except (ValueError, TypeError, AttributeError, KeyError):
+            except (ValueError, TypeError, AttributeError, KeyError, msgspec.ValidationError):
                 damaged.append(f"{path} is damaged; send its run by name and delete the file.")
         return sorted(found, key=lambda entry: (entry.created_at, entry.path)), damaged
 
@@ -249,8 +247,8 @@ def _described(entry: Entry, archive: Archive, sha256: str) -> Entry:
         entry,
         sha256=sha256,
         size=archive.size,
-        format=archive.format,
-        name=archive.name,
+        format=archive.format or "",
+        name=archive.name or "",
         state=WAITING,
         error=None,
         members=[file.name for file in archive.files()],

@@ -105,7 +105,8 @@ class GraphWorkload:
         graph, token_B1 = self._steps[self._next]
         self._next += 1
         graph.replay()
-        return token_B1.flatten().tolist()
+        tokens: Any = token_B1.flatten()
+        return tokens.tolist()
 
 
 def _reason(error: RuntimeError) -> str:

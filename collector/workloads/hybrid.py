@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from collector.errors import CollectorError
@@ -21,7 +23,8 @@ class HybridWorkload:
         self.engine = Engine.from_model(
             model.module, mode="full", prefill_lengths=(), contexts=(), background=False
         )
-        self._ids: list[int] = ids_BT[0].tolist()
+        ids_T: Any = ids_BT[0]
+        self._ids: list[int] = ids_T.tolist()
 
     def prefill(self) -> list[int]:
         self.engine.reset()

@@ -89,18 +89,20 @@ def load(
 
 
 def _checkpoint(path: str, dtype: torch.dtype, device: str, attention: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # heavy: only here
+    import transformers  # heavy: only here
 
+    library: Any = (
+        transformers  # its stubs know neither what is loaded nor that `to` takes a device
+    )
     try:
-        module = AutoModelForCausalLM.from_pretrained(
+        module = library.AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype, attn_implementation=attention, local_files_only=True
         )
     except (OSError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise CollectorError(f"{path} is no model that transformers can load: {first}") from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        tokenizer = library.AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError):
         tokenizer = None
-    placed: Any = module  # its stub does not know that `to` takes a device
-    return placed.to(device).eval(), tokenizer
+    return module.to(device).eval(), tokenizer

@@ -25,7 +25,8 @@ class TransformersWorkload:
         all_logits: bool = False,
     ) -> None:
         self._options = {"use_cache": True, "logits_to_keep": 0 if all_logits else 1}
-        self._forward = torch.compile(model.module) if compiled else model.module
+        library: Any = torch
+        self._forward = library.compile(model.module) if compiled else model.module
         self._ids_BT = ids_BT
         self._device = device
         self._cache: Any = None

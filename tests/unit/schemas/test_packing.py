@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from collector.writer import RunDirectoryWriter
 from schemas.errors import RunDirectoryError
 from schemas.manifest import Environment, Manifest, TraceFile
-from schemas.packing import open_archive
+from schemas.packing import open_archive, trace_with_capture
 
 GOLDEN = "25ae9e4254610f6871b0b777d9a554c384e215d32405ed923cb0bca09b50c264"
 
@@ -155,6 +155,24 @@ def test_a_trace_goes_as_it_is(tmp_path: Path, file: str, format: str, name: str
 
     assert (archive.format, archive.name, archive.host) == (format, name, None)
     assert b"".join(archive.read()) == path.read_bytes()
+
+
+def test_a_trace_and_that_of_its_capture_are_one_tar_even_of_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    trace, capture = tmp_path / "t.json", tmp_path / "other" / "t.json"
+    trace.write_bytes(b"trace")
+    capture.write_bytes(b"capture")
+
+    archive = trace_with_capture(trace, capture)
+
+    whole = io.BytesIO()
+    archive.copy_to(whole)
+    assert whole.getvalue() == b"".join(archive.read())
+    with tarfile.open(fileobj=io.BytesIO(whole.getvalue()), mode="r:") as tar:
+        members = {member.name: tar.extractfile(member) for member in tar.getmembers()}
+        read = {name: stream.read() for name, stream in members.items() if stream}
+    assert read == {"t.json": b"trace", "capture/t.json": b"capture"}
+    assert (archive.format, archive.name, archive.host) == ("run-directory.tar", None, None)
 
 
 def test_a_file_that_is_not_the_recorded_one_is_found_before_it_is_sent(tmp_path: Path) -> None:

@@ -176,6 +176,19 @@ def test_an_answer_that_is_lost_after_the_last_piece_is_asked_for_again(
     assert server.counts["POST"] == 2
 
 
+def test_what_asks_for_work_is_declared_once_however_often_the_upload_is(
+    server: TusServer, archive: Archive, time: Time
+) -> None:
+    server.faults = [Fault("PATCH"), Fault("PATCH", forget=True)]
+
+    uploader(server.url, time).send(archive, archive.sha256(), {"file": "t"}, {"again": True})
+
+    assert [declared["metadata"] for declared in server.declared] == [
+        {"file": "t", "again": True},
+        {"file": "t"},
+    ]
+
+
 def test_an_upload_that_the_server_dropped_is_declared_again(
     server: TusServer, archive: Archive, time: Time
 ) -> None:
