@@ -240,8 +240,8 @@ class Uploader:
             found = answer.json()
             state, error = found.get("state"), found.get("error")
             if state in ("done", "failed"):
-                told = one_line(error, 500) if isinstance(error, str) else None
-                return Conversion(state, _run_ids(found), told, _items(found, "results"))
+                reason = one_line(error, 500) if isinstance(error, str) else None
+                return Conversion(state, _run_ids(found), reason, _items(found, "results"))
             self._patience.progress()  # it answers: however long the conversion takes
             self._sleep(pause)
             pause = min(5.0, pause * 1.5)

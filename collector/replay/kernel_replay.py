@@ -77,7 +77,7 @@ def replay(
     """
     if not device.startswith("cuda") or not torch.cuda.is_available():
         raise CollectorError(
-            "kernel replay needs a CUDA device; record on the CPU with --no-replay."
+            "kernel replay needs a CUDA device; record on the CPU with --replay off."
         )
     with torch.inference_mode():
         bound = [_bind(call, device) for call in calls]
@@ -158,7 +158,7 @@ def _bind(call: OpCall, device: str) -> _BoundCall | None:
         if "CUDA error" in str(error):
             raise CollectorError(
                 f"replaying {call.key[0]} {call.key[1]} broke the CUDA context: {call.reason}. "
-                "Record again with --no-replay, and report the op."
+                "Record again with --replay off, and report the op."
             ) from error
     else:
         return _BoundCall(run, call)

@@ -83,12 +83,12 @@ def read(path: Path, prefix: str) -> Iterator[Sample]:
         call = calls.get(args.get("correlation", "0"))
         if call is None:
             continue
-        at = bisect_right(starts, call[0]) - 1
-        if at < 0 or call[0] >= samples[at].end:
+        index = bisect_right(starts, call[0]) - 1
+        if index < 0 or call[0] >= samples[index].end:
             continue
-        inner, outer_start = _around(ops, op_starts, call[0], samples[at].start)
+        inner, outer_start = _around(ops, op_starts, call[0], samples[index].start)
         kernel_start = ns(kernel["ts"])
-        samples[at].launches.append(
+        samples[index].launches.append(
             Launch(
                 api=call[2],
                 start=call[0],
@@ -114,12 +114,12 @@ def _around(
     """Innermost op around a time, and the start of the outermost one, within a sample."""
     inner: dict[str, Any] | None = None
     outermost: int | None = None
-    at = bisect_right(starts, time) - 1
-    while at >= 0 and ops[at][0] >= since:
-        if ops[at][1] > time:
-            inner = inner or ops[at][2]
-            outermost = ops[at][0]
-        at -= 1
+    index = bisect_right(starts, time) - 1
+    while index >= 0 and ops[index][0] >= since:
+        if ops[index][1] > time:
+            inner = inner or ops[index][2]
+            outermost = ops[index][0]
+        index -= 1
     return inner, outermost
 
 

@@ -78,7 +78,7 @@ class NullKernel:
 
     launchers: dict[str, Callable[[], None]]
     missing: dict[str, str]
-    _keep: list[Any]
+    _references: list[Any]
 
 
 def load() -> NullKernel:
@@ -94,15 +94,15 @@ def load() -> NullKernel:
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     launchers: dict[str, Callable[[], None]] = {}
     missing: dict[str, str] = {}
-    keep: list[Any] = []
+    references: list[Any] = []
     for add in (_driver, _runtime):
         try:
-            add(stream, launchers, missing, keep)
+            add(stream, launchers, missing, references)
         except (OSError, AttributeError, CollectorError) as error:
             missing["cuda driver" if add is _driver else "cuda runtime"] = str(error)
     if not launchers:
         raise CollectorError(f"the empty kernel cannot be launched here: {missing}.")
-    return NullKernel(launchers, missing, keep)
+    return NullKernel(launchers, missing, references)
 
 
 def _check(code: int, what: str) -> None:
@@ -114,7 +114,7 @@ def _driver(
     stream: ctypes.c_void_p,
     launchers: dict[str, Callable[[], None]],
     missing: dict[str, str],
-    keep: list[Any],
+    references: list[Any],
 ) -> None:
     lib = ctypes.CDLL("libcuda.so.1")
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -143,14 +143,14 @@ def _driver(
         _check(extended(pointer, function, None, None), "cuLaunchKernelEx")
 
     launchers["cuLaunchKernelEx"] = launch_extended
-    keep += [lib, module, function, config]
+    references += [lib, module, function, config]
 
 
 def _runtime(
     stream: ctypes.c_void_p,
     launchers: dict[str, Callable[[], None]],
     missing: dict[str, str],
-    keep: list[Any],
+    references: list[Any],
 ) -> None:
     """The runtime launches kernels of a library loaded from memory (CUDA 12.8 and newer)."""
     lib = ctypes.CDLL(_loaded_runtime())
@@ -190,7 +190,7 @@ def _runtime(
         _check(extended(pointer, kernel, None), "cudaLaunchKernelExC")
 
     launchers["cudaLaunchKernelExC"] = launch_extended
-    keep += [lib, library, kernel, config, one]
+    references += [lib, library, kernel, config, one]
 
 
 def _loaded_runtime() -> str:

@@ -214,11 +214,11 @@ def launching_ops(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for lane, times in calls.items():
         ordered = sorted(ops[lane], key=lambda op: (op[0], -op[1]))
         stack: list[tuple[float, float, dict[str, Any]]] = []
-        at = 0
+        begun = 0
         for time in sorted(times):
-            while at < len(ordered) and ordered[at][0] <= time:
-                stack.append(ordered[at])
-                at += 1
+            while begun < len(ordered) and ordered[begun][0] <= time:
+                stack.append(ordered[begun])
+                begun += 1
             while stack and stack[-1][1] <= time:
                 stack.pop()
             # An op that ended under a still open one is skipped when that one is on top.
