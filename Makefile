@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 # -qq: pip says nothing unless something is wrong.
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
-BUILD  := pyproject.toml setup.py constraints.txt analyzer/_scan.c
+BUILD  := pyproject.toml setup.py constraints.txt analyzer/trace/_scan.c
 DB     := demo.duckdb
 EAGER  := gpt2-prefill-bs1-s512
 GRAPH  := gpt2-prefill-bs1-s512-graph
@@ -21,7 +21,7 @@ help:
 	@echo "make test         all tests"
 	@echo "make test-fleet   tests of the fleet: PostgreSQL, S3, Ray (an environment of its own, .venv-fleet)"
 	@echo "make check        format, lint, types, import contracts, wheel: with the tests, what CI runs"
-	@echo "make bench        benchmarks/ingest.py: trace reading against json.load and HTA"
+	@echo "make bench        benchmarks.ingest: trace reading against json.load and HTA"
 	@echo "make screenshots  pictures of the web app, into screenshots/"
 	@echo "make clean        remove what the above made, .venv included"
 
@@ -134,10 +134,10 @@ wheel: .venv/.full
 	@ls dist/*.whl
 
 bench: .venv/.full
-	$(BIN)/python benchmarks/ingest.py
+	$(BIN)/python -m benchmarks.ingest
 
 clean:
 	rm -rf .venv .venv-fleet build dist *.egg-info screenshots benchmarks/data
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -f $(DB) $(DB).wal analyzer/_scan*.so
+	rm -f $(DB) $(DB).wal analyzer/trace/_scan*.so
 	find schemas collector hybrid analyzer webapp tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

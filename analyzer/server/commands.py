@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from schemas.extras import require
 
 if TYPE_CHECKING:
+    from analyzer.server.auth.tokens import Tokens
     from analyzer.server.layout import Layout
-    from analyzer.server.tokens import Tokens
 
 Command = Callable[[argparse.Namespace], int]
 TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
@@ -165,7 +165,7 @@ def _add_jobs(commands: Any) -> None:
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     require("server", "fastapi", "uvicorn", "prometheus_client")
-    from analyzer.server import memory
+    from analyzer.server.jobs import memory
     from analyzer.server.limits import Limits
     from analyzer.server.serve import Wanted, serve
 
@@ -200,8 +200,8 @@ def _layout(args: argparse.Namespace) -> Layout:
 
 def _tokens(layout: Layout, make: bool = False) -> Tokens:
     """The tokens of a server's folder or lake; only who creates one may make the folder."""
-    from analyzer.server.state import open_state
-    from analyzer.server.tokens import Tokens
+    from analyzer.server.auth.tokens import Tokens
+    from analyzer.server.db.database import open_state
 
     if make and layout.lake is None:
         layout.check_store()
@@ -217,7 +217,7 @@ def _print_json(value: Any) -> None:
 
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
-    from analyzer.server.tokens import parse_scopes
+    from analyzer.server.auth.tokens import parse_scopes
 
     layout = _layout(args)
     layout.check_team(args.team)  # before a folder is made for it
@@ -240,7 +240,7 @@ def token_list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(rows)
         return 0
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
 
     shown = [
         (
@@ -293,8 +293,8 @@ def jobs_command(args: argparse.Namespace) -> int:
         if not args.json:
             sys.stderr.write(f"analyzer: {client.get('/api/v1/usage')['text']}\n")
     else:
-        from analyzer.server.jobs import STATES, Jobs
-        from analyzer.server.state import open_state
+        from analyzer.server.db.database import open_state
+        from analyzer.server.jobs.queue import STATES, Jobs
 
         states = (args.state,) if args.state else STATES
         jobs = Jobs(open_state(_layout(args), make=False))
@@ -307,7 +307,7 @@ def jobs_command(args: argparse.Namespace) -> int:
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
 
     shown = [
         (

@@ -12,13 +12,13 @@ from typing import IO, Any
 import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import Ingested
-from analyzer.server.access import OPEN
-from analyzer.server.jobs import STATES
+from analyzer.ingest.load import Ingested
+from analyzer.server.auth.policy import OPEN
+from analyzer.server.auth.tokens import Principal
+from analyzer.server.db.database import Row
+from analyzer.server.jobs.queue import STATES
 from analyzer.server.service import Service
-from analyzer.server.state import Row
-from analyzer.server.tokens import Principal
-from analyzer.server.uploads import Announced
+from analyzer.server.uploads.uploads import Announced
 
 _PIECE = 1 << 20
 _LOOK_S = 0.1

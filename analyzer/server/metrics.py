@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from analyzer.server.jobs import Jobs
+from analyzer.server.jobs.queue import Jobs
 
 
 class _JobCounts(Collector):

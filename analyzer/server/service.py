@@ -6,21 +6,20 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzer import database, turns
-from analyzer.server.blobs import Blobs, open_blobs
-from analyzer.server.jobs import Jobs
+from analyzer.server.auth.oidc import Provider
+from analyzer.server.auth.rate_limit import Rates
+from analyzer.server.auth.tokens import Tokens
+from analyzer.server.db.database import State, open_state
+from analyzer.server.jobs.queue import Jobs
+from analyzer.server.jobs.workers import Pool
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.logs import Log
 from analyzer.server.metrics import Metrics
-from analyzer.server.oidc import Provider
-from analyzer.server.pool import Pool
-from analyzer.server.rates import Rates
-from analyzer.server.sql import Sql
-from analyzer.server.state import State, open_state
-from analyzer.server.takeover import take_over
-from analyzer.server.tokens import Tokens
-from analyzer.server.uploads import Uploads
+from analyzer.server.sql.runner import Sql
+from analyzer.server.uploads.blobs import Blobs, open_blobs
+from analyzer.server.uploads.uploads import Uploads
+from analyzer.store import open_store, rwlock
 
 
 @dataclass(frozen=True)
@@ -70,18 +69,16 @@ class Service:
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""
         path = self.layout.store(team)
-        turns.arrange(path)
+        rwlock.keep_lock(path)
         return path
 
     def start(self) -> None:
         """Mend what the last server left, then take jobs."""
         mended = self.uploads.recover()
         for team in self.layout.teams():
-            if database.exists(path := self.store(team)):
-                database.update(path)
-            elif path == self.layout.lake:
-                with database.open_for_writing(path):
-                    pass  # its tables: a lake's file is there before its first run is
+            store = open_store(self.store(team))
+            if store.exists() or store.has_many_writers:
+                store.make()  # a lake's file is there before its tables are
         if any(mended.values()):
             self.log("recovered", **mended)
         self.state.watch(self._requeue)
@@ -111,7 +108,6 @@ def build(layout: Layout, limits: Limits, door: Door, workers: int, log: Log) ->
     layout.make()
     state = open_state(layout)
     blobs = open_blobs(layout)
-    take_over(layout, state, blobs, log)
     jobs = Jobs(state)
     metrics = Metrics(jobs)
     return Service(

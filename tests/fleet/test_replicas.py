@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,20 +19,16 @@ from typing import Any
 import httpx
 import pytest
 
-import teamserver
-from analyzer import cli, database, queries, sandbox
+from analyzer import cli, queries
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.server.blobs import FolderBlobs
 from analyzer.server.check import check
-from analyzer.server.layout import Layout
-from analyzer.server.limits import Limits
-from analyzer.server.state_sqlite import SqliteState
-from analyzer.server.tokens import Tokens
-from analyzer.server.uploads import Announced, Uploads
-from analyzer.verify import verify
+from analyzer.store import sandbox
+from analyzer.store.lake_file import read_lake_file
+from analyzer.store.verify import verify
 from fleet.services import ROOT, ObjectStore, Postgres
-from teamserver import TeamServer, sha256, trace_bytes, wait_for
+from support import team_server
+from support.team_server import TeamServer, sha256, trace_bytes, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -44,7 +39,7 @@ PATIENCE_S = 120.0
 
 def make_token(lake: Path) -> str:
     """An administrator's; a lake has one team."""
-    return teamserver.make_token(lake, "default", "admin")
+    return team_server.make_token(lake, "default", "admin")
 
 
 class Replicas:
@@ -220,7 +215,7 @@ def end_first_presence(lake: Path) -> None:
     """End the PostgreSQL session that shows the first server's life."""
     import psycopg
 
-    found = database.lake.read(lake)
+    found = read_lake_file(lake)
     with psycopg.connect(found.catalog, autocommit=True) as session:
         ended = session.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' "
@@ -338,7 +333,7 @@ def test_a_state_of_a_later_version_is_refused_in_one_line(
     lake: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_token(lake)
-    schema = f"{database.lake.read(lake).schema}_server"
+    schema = f"{read_lake_file(lake).schema}_server"
     postgres.psql(f"UPDATE {schema}.info SET version = 2")
 
     for command in (["token", "list"], ["jobs"], ["serve", "--port", "0"]):
@@ -351,7 +346,7 @@ def test_a_state_of_a_later_version_is_refused_in_one_line(
 def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do(
     lake: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    schema = f"{database.lake.read(lake).schema}_server"
+    schema = f"{read_lake_file(lake).schema}_server"
     for command, told in (
         (["token", "list"], "make a token first"),
         (["jobs"], "make a token first"),
@@ -367,7 +362,7 @@ def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do
 def test_sql_of_a_person_does_not_reach_tokens(lake: Path, samples_dir: Path) -> None:
     ingest(samples_dir / "gpt2-bs1-s512", lake)
     make_token(lake)
-    schema = f"{database.lake.read(lake).schema}_server"
+    schema = f"{read_lake_file(lake).schema}_server"
     for table in (
         f"{schema}.tokens",
         f"__ducklake_metadata_lake.{schema}.tokens",
@@ -397,62 +392,6 @@ def test_an_identity_provider_with_other_teams_is_refused_on_a_lake(
     assert error.count("\n") == 1
 
 
-def test_what_a_server_kept_beside_its_lake_is_taken_over_once(
-    lake: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Tokens work on, jobs are known, originals lie where all servers see them."""
-    layout = Layout.of_store(lake)
-    layout.make()
-    books = SqliteState(layout.state)
-    token, _ = Tokens(books).create("default", ["admin"], "of before")
-    Tokens(books).create("perf", ["admin"], "of another team")
-    contents = [trace_bytes(3, seed=seed) for seed in range(3)]
-    uploads = Uploads(
-        layout, books, FolderBlobs(lambda team: layout.team(team) / "blobs"), Limits()
-    )
-    for content in contents:
-        wanted = Announced(sha256(content), len(content), None, "old", None, {})
-        upload = uploads.announce("default", wanted, None)
-        with uploads.writer(upload, 0) as stream:
-            stream.write(content if content is not contents[2] else content[:100])
-            if content is not contents[2]:
-                uploads.complete(upload)
-    with books.transaction() as connection:
-        connection.execute("UPDATE jobs SET state = 'running' WHERE seq = 1")
-    books.close()
-
-    elsewhere = ["serve", "--db", str(lake), "--data", str(lake.parent / "other"), "--port", "0"]
-    assert cli.main(elsewhere) == 2
-    assert "start one without --data" in capsys.readouterr().err
-    assert layout.state.is_file()
-
-    server = TeamServer(lake, db=True).start()
-    try:
-        taken = server.event("tokens and jobs taken over into the lake")
-        assert taken is not None
-        assert (taken["tokens"], taken["uploads"], taken["jobs"]) == (1, 3, 2)
-        with server.client(token) as client:
-            for content in contents[:2]:
-                assert client.job_of(content)["state"] == "done"
-            assert client.announce(contents[2]).json()["offset"] == 100
-            assert client.upload(contents[2])["state"] == "done"
-            assert len(client.run_ids()) == 3
-        assert not layout.state.exists()
-        assert list((layout.team("default") / "blobs").iterdir()) == []
-    finally:
-        server.stop()
-    # A second start finds nothing to take over; the old file is kept.
-    server = TeamServer(lake, db=True).start()
-    server.stop()
-    assert server.event("tokens and jobs taken over into the lake") is None
-    with sqlite3.connect(layout.data / "server.sqlite.taken-over") as kept:
-        assert kept.execute("SELECT count(*) FROM tokens").fetchone() == (2,)
-    assert cli.main(["token", "list", "--data", str(layout.data)]) == 0
-    out = capsys.readouterr().out
-    assert "of before" in out
-    assert "of another team" not in out
-
-
 def test_verify_finds_an_original_that_is_gone_and_one_that_was_changed(
     replicas: Replicas,
 ) -> None:
@@ -466,7 +405,7 @@ def test_verify_finds_an_original_that_is_gone_and_one_that_was_changed(
     server.stop()
     data = replicas.lake.with_name(replicas.lake.name + ".data")
     assert check(data) == []
-    folder = Path(database.lake.read(replicas.lake).data.rstrip("/") + ".originals") / "default"
+    folder = Path(read_lake_file(replicas.lake).data.rstrip("/") + ".originals") / "default"
     (folder / sha256(contents[0])).unlink()
     (folder / sha256(contents[1])).write_bytes(b"other")
 

@@ -17,8 +17,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from analyzer.server import owner
-from teamserver import (
+from analyzer.server import discovery as owner
+from support.team_server import (
     ROOT,
     TeamServer,
     analyzer,

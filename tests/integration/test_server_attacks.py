@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from teamserver import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
+from support.team_server import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
 
 pytestmark = pytest.mark.xdist_group("server")
 

@@ -13,7 +13,7 @@ import pytest
 
 from analyzer import queries
 from analyzer.server.check import check
-from teamserver import (
+from support.team_server import (
     TeamServer,
     analyzer,
     make_token,
@@ -100,7 +100,7 @@ def test_a_conversion_that_takes_too_long_is_stopped(folder: Folder, large: byte
 _SMALL_MACHINE = """
 import sys
 from analyzer import cli
-from analyzer.server import memory
+from analyzer.server.jobs import memory
 memory.total_bytes = lambda: 300 << 20
 sys.exit(cli.main())
 """

@@ -23,12 +23,19 @@ from typing import cast
 import duckdb
 import pytest
 
-from analyzer import database
 from analyzer.server.check import check
+from analyzer.store import open_store
 from schemas.endpoint import parse_endpoint
 from schemas.packing import Archive, open_archive
 from schemas.upload_client import GaveUp, Stored, Uploader
-from teamserver import TeamServer, at_another_date, free_port, gone, make_distinct_run, wait_for
+from support.team_server import (
+    TeamServer,
+    at_another_date,
+    free_port,
+    gone,
+    make_distinct_run,
+    wait_for,
+)
 
 pytest.importorskip("fastapi")
 
@@ -187,7 +194,7 @@ def test_what_a_killed_maker_of_a_store_left_hinders_nobody(
     with duckdb.connect(str(half_made)) as connection:
         connection.execute("CREATE TABLE runs (x INTEGER)")
     shutil.copy(half_made, folder / ".store.duckdb.1.new")
-    with database.open_for_writing(server.store()):
+    with open_store(server.store()).writing():
         pass
     assert not half_made.exists()
 

@@ -9,7 +9,7 @@ import pytest
 from schemas.endpoint import parse_endpoint
 from schemas.packing import open_archive
 from schemas.upload_client import GaveUp, Uploader
-from teamserver import TeamServer, analyzer, make_token, trace_bytes, wait_for
+from support.team_server import TeamServer, analyzer, make_token, trace_bytes, wait_for
 
 pytestmark = pytest.mark.xdist_group("server")
 

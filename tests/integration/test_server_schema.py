@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from teamserver import TeamServer, make_token, packed, trace_bytes
+from support.team_server import TeamServer, make_token, packed, trace_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from teamserver import TeamClient, TeamServer, sha256, trace_bytes
+from support.team_server import TeamClient, TeamServer, sha256, trace_bytes
 
 pytestmark = pytest.mark.xdist_group("server")
 

@@ -23,8 +23,8 @@ from schemas.endpoint import parse_endpoint
 from schemas.packing import open_archive
 from schemas.run_directory import file_sha256
 from schemas.upload_client import Uploader
-from teamserver import TeamServer, free_port, make_distinct_run
-from tracebuilder import TraceBuilder
+from support.team_server import TeamServer, free_port, make_distinct_run
+from tests.support.tracebuilder import TraceBuilder
 
 pytest.importorskip("fastapi")
 

@@ -1,0 +1,1 @@
+"""Who gets in: tokens, sessions, the login, an identity provider, rates."""

@@ -1,0 +1,1 @@
+"""The database of the server: tokens, sessions, uploads, jobs."""

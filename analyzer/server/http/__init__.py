@@ -1,0 +1,1 @@
+"""HTTP: the application, what surrounds it, and its routes."""

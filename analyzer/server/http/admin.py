@@ -1,0 +1,53 @@
+"""Tokens over HTTP, for an admin of the team: make, list, revoke."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+
+from analyzer.server.auth.policy import needs, service_of
+from analyzer.server.auth.tokens import Principal
+from analyzer.server.http import messages
+from analyzer.server.http.uploads import errors
+
+router = APIRouter()
+Admin = Annotated[Principal, Depends(needs("admin"))]
+
+
+@router.post(
+    "/tokens",
+    summary="Make a token for this team; it is shown once",
+    status_code=201,
+    response_model=messages.CreatedToken,
+    responses=errors(400, 413),
+)
+def create(body: messages.NewToken, request: Request, who: Admin) -> dict[str, Any]:
+    service = service_of(request)
+    text, row = service.tokens.create(who.team, body.scopes, body.name, body.expires_days)
+    service.log("token created", team=who.team, token=row["id"], scopes=row["scopes"])
+    return {**row, "token": text}
+
+
+@router.get(
+    "/tokens",
+    summary="The team's tokens, without their secrets",
+    response_model=messages.TokenList,
+    responses=errors(),
+)
+def tokens(request: Request, who: Admin) -> dict[str, Any]:
+    return {"tokens": service_of(request).tokens.all(who.team)}
+
+
+@router.delete(
+    "/tokens/{token_id}",
+    summary="Revoke a token",
+    response_model=messages.Deleted,
+    responses=errors(404),
+)
+def revoke(token_id: str, request: Request, who: Admin) -> dict[str, Any]:
+    service = service_of(request)
+    if not service.tokens.revoke(token_id, who.team):
+        raise HTTPException(404, "there is no such token.")
+    service.log("token revoked", team=who.team, token=token_id)
+    return {"deleted": token_id}

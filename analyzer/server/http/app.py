@@ -1,0 +1,154 @@
+"""The HTTP side: the API under /api/v1, health and metrics, and errors as one line of JSON."""
+
+from __future__ import annotations
+
+import sqlite3
+import traceback
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from analyzer.errors import AnalyzerError, Unreachable
+from analyzer.server.auth.policy import needs
+from analyzer.server.http import admin as api_admin
+from analyzer.server.http import messages
+from analyzer.server.http import runs as api_runs
+from analyzer.server.http import uploads as api_uploads
+from analyzer.server.service import Service
+from analyzer.server.uploads import quotas, uploads
+from schemas.errors import HostboundError
+
+PREFIX = api_uploads.PREFIX
+_STATUS: dict[type[HostboundError], int] = {
+    uploads.Busy: 409,
+    uploads.WrongOffset: 409,
+    uploads.Ended: 409,
+    uploads.WrongContent: 422,
+    uploads.TooLarge: 413,
+    uploads.DiskFull: 507,
+    quotas.TooMuchStored: 507,
+    quotas.TooManyQueued: 429,
+    Unreachable: 503,
+}
+_FULL = "the server's disk is full; nothing was lost that it acknowledged."
+
+
+def build(service: Service) -> FastAPI:
+    """The application over a server's parts."""
+    app = FastAPI(
+        title="Hostbound",
+        version="1",
+        summary="Uploads of profiler traces, and where their host time went",
+        openapi_url=f"{PREFIX}/openapi.json",
+        # Their scripts come from elsewhere; the pages of this server ask for nothing outside.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    for module in (api_uploads, api_runs, api_admin):
+        app.include_router(module.router, prefix=PREFIX)
+    _add_health(app, service)
+    _add_errors(app, service)
+    _describe(app)
+    return app
+
+
+def _add_health(app: FastAPI, service: Service) -> None:
+    def health() -> dict[str, str]:
+        return {"status": "alive"}
+
+    def ready() -> JSONResponse:
+        good = service.ready.is_set() and service.pool.alive() > 0 and service.state.answers()
+        return JSONResponse({"status": "ready" if good else "not ready"}, 200 if good else 503)
+
+    async def metrics(request: Request) -> Response:
+        if await run_in_threadpool(service.needs_login):
+            await needs("read")(request)
+        text = await run_in_threadpool(service.metrics.text)
+        return Response(text, media_type=service.metrics.content_type)
+
+    app.add_api_route("/healthz", health, include_in_schema=False)
+    app.add_api_route("/readyz", ready, include_in_schema=False)
+    app.add_api_route("/metrics", metrics, include_in_schema=False)
+
+
+def _add_errors(app: FastAPI, service: Service) -> None:
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HostboundError)
+        code = next((c for kind, c in _STATUS.items() if isinstance(error, kind)), 422)
+        again = isinstance(error, (uploads.Busy, Unreachable))
+        headers = {"Retry-After": "1"} if again else None
+        if isinstance(error, quotas.TooManyQueued):
+            headers = {"Retry-After": str(quotas.WAIT_S)}
+        return JSONResponse({"detail": str(error)}, code, headers=headers)
+
+    async def http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, StarletteHTTPException)
+        headers = getattr(error, "headers", None)
+        return JSONResponse({"detail": str(error.detail)}, error.status_code, headers=headers)
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first: dict[str, Any] = error.errors()[0]
+        place = ".".join(str(part) for part in first.get("loc", ())[1:])
+        text = f"{place}: {first.get('msg')}" if place else str(first.get("msg"))
+        return JSONResponse({"detail": " ".join(text.split())[:300]}, 422)
+
+    async def sqlite(request: Request, error: Exception) -> Response:
+        if "full" in str(error):
+            return JSONResponse({"detail": _FULL}, 507)
+        return await broken(request, error)
+
+    async def os_error(request: Request, error: Exception) -> Response:
+        try:
+            with uploads.disk_errors():
+                raise error
+        except uploads.DiskFull:
+            return JSONResponse({"detail": _FULL}, 507)
+        except OSError:
+            return await broken(request, error)
+
+    async def broken(request: Request, error: Exception) -> Response:
+        lines = traceback.format_exception(error)
+        request_id = request.scope.get("hostbound", {}).get("id")
+        service.log("request failed", id=request_id, traceback="".join(lines))
+        text = f"the server failed; its log has the cause under {request_id}."
+        return JSONResponse({"detail": text}, 500)
+
+    app.add_exception_handler(HostboundError, refused)
+    app.add_exception_handler(AnalyzerError, refused)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(StarletteHTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(sqlite3.Error, sqlite)
+    app.add_exception_handler(OSError, os_error)
+    app.add_exception_handler(Exception, broken)
+
+
+def _describe(app: FastAPI) -> None:
+    """The description says that a bearer token is asked for, and what every error looks like."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = made()
+            parts = schema.setdefault("components", {})
+            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{"token": []}]
+            parts.get("schemas", {}).pop("HTTPValidationError", None)
+            parts.get("schemas", {}).pop("ValidationError", None)
+            error = {"$ref": f"#/components/schemas/{messages.Error.__name__}"}
+            for path in schema["paths"].values():
+                for operation in path.values():
+                    if "422" in operation["responses"]:
+                        operation["responses"]["422"]["content"] = {
+                            "application/json": {"schema": error}
+                        }
+        return app.openapi_schema or {}
+
+    app.openapi = openapi

@@ -1,0 +1,310 @@
+"""The front of the server: every request passes here, then goes to the API, the login or the pages.
+
+Gives each request an id, bounds its body, lets nobody at the pages without login where one is
+needed, logs one line, counts it. Plain ASGI, so that an upload streams through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from typing import Any, cast
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from analyzer.errors import Unreachable
+from analyzer.server.auth import login
+from analyzer.server.auth.policy import OPEN, identify, sent_to_here
+from analyzer.server.http import timeouts as slow
+from analyzer.server.service import Service
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_API = ("/api", "/healthz", "/readyz", "/metrics")
+# The app's own scripts and icon: the same for everybody, asked for before anybody has logged in.
+_PUBLIC = ("/static/", "/favicon", "/_stcore/health")
+_FILES = "/_stcore/upload_file/"
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+]
+# Of what is no request of the API, only these are worth a line.
+_TOLD = (401, 403, 408, 413, 429)
+_TOO_SLOW = "the rest of the request did not come in time; send it again."
+PAGE_UPLOAD_BYTES = 200 << 20
+_DRAINED_BYTES = 4 << 20
+_DRAINED_S = 2.0
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class Front:
+    """The application that the server runs: `pages` is the web app, None without it."""
+
+    def __init__(self, service: Service, api: Asgi, pages: Asgi | None) -> None:
+        self._service = service
+        self._api = api
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._http(scope, receive, send)
+
+    # -- start and end
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            await receive()
+            try:
+                if self._pages is not None:
+                    await stack.enter_async_context(_started(self._pages, scope))
+            except Exception as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # -- requests
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        request_id = secrets.token_hex(8)
+        known: dict[str, Any] = {"id": request_id}
+        scope["hostbound"] = known
+        status: int = 0
+        path: str = scope["path"]
+        is_api = path.startswith(_API)
+        body = slow.Body(receive, self._service.limits.slow_seconds)
+        too_slow = False
+
+        async def receiving() -> Message:
+            nonlocal too_slow
+            try:
+                return await body.receive()
+            except slow.TooSlow:
+                too_slow = True
+                if is_api:  # an upload keeps what has come, as of a client that has gone
+                    return {"type": "http.disconnect"}
+                raise _Refused(408, _TOO_SLOW) from None
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = list(message.get("headers", []))
+                headers += [(b"x-request-id", request_id.encode()), *_HEADERS]
+                if status == 413 and not body.is_whole:
+                    await _drain(receiving)  # and whoever goes on sending is not listened to
+                    headers.append((b"connection", b"close"))
+                if too_slow:
+                    headers.append((b"connection", b"close"))
+                message["headers"] = headers
+            await send(message)
+
+        try:
+            _check_headers(scope, self._service.limits.header_bytes)
+            if is_api:
+                await self._to_api(scope, receiving, sending)
+            elif path in (login.LOGIN, login.LOGOUT):
+                form = await _whole_body(scope, receiving, self._service.limits.body_bytes)
+                answer = await login.answer(self._service, Request(scope, form))
+                await answer(scope, form, sending)
+            else:
+                await self._to_pages(scope, receiving, sending)
+        except _Refused as refused:
+            if status == 0:
+                await _answer(sending, refused.status, refused.detail)
+        except Unreachable as error:
+            if status == 0:
+                await _answer(sending, 503, str(error))
+        except Exception as error:  # the API has answered and logged it already
+            if status == 0:
+                self._service.log("request failed", id=request_id, error=repr(error))
+                await _answer(sending, 500, f"the server failed; see its log under {request_id}.")
+        finally:
+            seconds = time.perf_counter() - began
+            route = getattr(scope.get("route"), "path", None) or ("other" if is_api else "pages")
+            metrics = self._service.metrics
+            metrics.requests.labels(scope["method"], route, status).inc()
+            metrics.request_seconds.labels(route).observe(seconds)
+            if is_api or _is_told(status):
+                self._service.log(
+                    "request",
+                    id=request_id,
+                    method=scope["method"],
+                    path=path[:300],
+                    status=status,
+                    ms=round(seconds * 1e3, 1),
+                    team=known.get("team"),
+                    client=(scope.get("client") or ["?"])[0],
+                )
+
+    async def _to_api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "PATCH":  # an upload's bytes are bounded where they are written
+            receive = await _whole_body(scope, receive, self._service.limits.body_bytes)
+        await self._api(scope, receive, send)
+
+    async def _to_pages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._pages is None:
+            raise _Refused(404, "this server has no pages; the API is under /api/v1.")
+        if not scope["path"].startswith(_PUBLIC) and not await self._may_see_pages(scope):
+            if scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
+                wanted = quote(scope["path"])
+                query: str = scope.get("query_string", b"").decode("latin-1")
+                target = quote(f"{wanted}?{query}" if query else wanted, safe="")
+                await _redirect(send, f"{login.LOGIN}?next={target}")
+                return
+            raise _Refused(401, "log in first.")
+        most = PAGE_UPLOAD_BYTES + (1 << 20)
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdigit() or int(length) > most:
+            raise _Refused(413, f"a page takes files of up to {PAGE_UPLOAD_BYTES} bytes.")
+        await self._pages(scope, _bounded(receive, most), send)
+
+    async def _may_see_pages(self, scope: Scope) -> bool:
+        service = self._service
+        headers = Headers(scope=scope)
+        if service.door.oidc is not None:
+            # The pages themselves send to the identity provider. Files they take into memory before
+            # that, so these are for sessions of people who have been let in.
+            path: str = scope["path"]
+            return not path.startswith(_FILES) or path.split("/")[3] in service.let_in
+        if not await run_in_threadpool(service.needs_login):
+            return sent_to_here(headers, service)
+        cookies = Request({**scope, "type": "http"}).cookies
+        found = await run_in_threadpool(identify, service, Headers({}), cookies, True)
+        return found is not None and found is not OPEN and found.may("read")
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        same = origin.partition("://")[2] in ("", host)
+        try:
+            let_in = self._pages is not None and same and await self._may_see_pages(scope)
+        except Unreachable:
+            let_in = False
+        if self._pages is None or not let_in:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        await self._pages(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def _started(pages: Asgi, scope: Scope) -> AsyncGenerator[None, None]:
+    """The web app's own lifespan, between start and end of ours."""
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    outbox: asyncio.Queue[Message] = asyncio.Queue()
+    task = asyncio.ensure_future(
+        cast("Any", pages)(
+            {"type": "lifespan", "asgi": scope.get("asgi", {})}, inbox.get, outbox.put
+        )
+    )
+    await inbox.put({"type": "lifespan.startup"})
+    answer = await outbox.get()
+    if answer["type"] != "lifespan.startup.complete":
+        raise RuntimeError(f"the web app did not start: {answer.get('message')}")
+    try:
+        yield
+    finally:
+        await inbox.put({"type": "lifespan.shutdown"})
+        await outbox.get()
+        await task
+
+
+async def _whole_body(scope: Scope, receive: Receive, most: int) -> Receive:
+    """Read a body of at most so many bytes; returns what hands it on."""
+    length = Headers(scope=scope).get("content-length", "0")
+    if not length.isdigit() or int(length) > most:
+        raise _Refused(413, f"a request's body may have {most} bytes here.")
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Refused(408, _TOO_SLOW)
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > most:
+            raise _Refused(413, f"a request's body may have {most} bytes here.")
+    handed = False
+
+    async def again() -> Message:
+        nonlocal handed
+        if handed:
+            return await receive()
+        handed = True
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+    return again
+
+
+def _check_headers(scope: Scope, most: int) -> None:
+    given = sum(len(name) + len(value) for name, value in scope["headers"])
+    if given + len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > most:
+        raise _Refused(431, f"a request's headers may have {most} bytes here.")
+
+
+async def _drain(receive: Receive) -> None:
+    """Take a little more of a body that is too large: a client that stops soon reads its answer,
+    which it would not on a connection that is closed while it sends.
+    """
+    left = _DRAINED_BYTES
+    with contextlib.suppress(asyncio.TimeoutError, TimeoutError, _Refused):
+        while left > 0:
+            message = await asyncio.wait_for(receive(), _DRAINED_S)
+            left -= len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                return
+
+
+def _is_told(status: int) -> bool:
+    return status >= 500 or status in _TOLD
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise _Refused(413, f"a page takes files of up to {PAGE_UPLOAD_BYTES} bytes.")
+        return message
+
+    return counted
+
+
+async def _answer(send: Send, status: int, detail: str) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})
+
+
+async def _redirect(send: Send, target: str) -> None:
+    headers = [(b"location", target.encode()), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

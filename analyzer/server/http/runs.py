@@ -1,0 +1,286 @@
+"""Runs over HTTP: list, report, kernels, comparison, the original, deletion. Each team its own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import orjson
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
+
+from analyzer import queries
+from analyzer.errors import AnalyzerError
+from analyzer.reports import comparison as compare_module
+from analyzer.reports import report as report_module
+from analyzer.server.auth.policy import needs, service_of
+from analyzer.server.auth.tokens import Principal
+from analyzer.server.http import messages
+from analyzer.server.http.uploads import errors
+from analyzer.server.service import Service
+from analyzer.server.sql.snapshots import Crowded
+from analyzer.store import Connection, open_store, sandbox
+from analyzer.store.write import delete_run
+
+router = APIRouter()
+
+_MOST_COMPARED = 20
+Reader = Annotated[Principal, Depends(needs("read"))]
+
+
+def as_json(value: Any, status: int = 200) -> Response:
+    """JSON of records; unknown is null, a time is text."""
+    option = orjson.OPT_NON_STR_KEYS
+    try:
+        content = orjson.dumps(value, default=str, option=option)
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
+        content = orjson.dumps(sandbox.wide_as_text(value), default=str, option=option)
+    return Response(content, status, media_type="application/json")
+
+
+@contextmanager
+def reading(service: Service, team: str) -> Generator[Connection, None, None]:
+    """A team's store; 404 if it has none yet, 503 if it cannot be read now."""
+    store = service.store(team)
+    if not store.exists():
+        raise HTTPException(404, "there is no run in the store yet; upload one.")
+    opened = queries.connect(store, patience_s=service.limits.read_patience_seconds)
+    try:
+        connection = opened.__enter__()
+    except AnalyzerError as error:
+        service.log("store cannot be read", team=team, error=str(error))
+        raise HTTPException(503, "the store cannot be read now; try again soon.") from error
+    try:
+        yield connection
+    finally:
+        opened.__exit__(None, None, None)
+
+
+def find(connection: Connection, reference: str) -> str:
+    """The run that a reference means; 404 if none or several."""
+    try:
+        return queries.find_run(connection, reference)
+    except AnalyzerError as error:
+        raise HTTPException(404, str(error)) from error
+
+
+@router.get(
+    "/runs",
+    summary="Runs, newest first, with the figures to choose by",
+    response_model=messages.RunList,
+    responses=errors(),
+)
+def runs(
+    request: Request,
+    who: Reader,
+    name: Annotated[str | None, Query(description="part of the name")] = None,
+    model: str | None = None,
+    mode: str | None = None,
+    host: str | None = None,
+    gpu: str | None = None,
+    sha256: Annotated[str | None, Query(description="of an uploaded original")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+) -> Response:
+    service = service_of(request)
+    if not service.store(who.team).exists():
+        return as_json({"runs": [], "total": 0})
+    with reading(service, who.team) as connection:
+        found = queries.runs(connection).to_dicts()
+    if sha256 is not None:
+        job = service.jobs.of_upload(who.team, sha256)
+        found = [run for run in found if job and run["run_id"] in job["run_ids"]]
+    for key, wanted in (("model", model), ("mode", mode), ("host", host), ("gpu", gpu)):
+        if wanted is not None:
+            found = [run for run in found if run[key] == wanted]
+    if name:
+        found = [run for run in found if name.lower() in run["name"].lower()]
+    return as_json({"runs": found[offset : offset + limit], "total": len(found)})
+
+
+@router.get(
+    "/runs/{run}",
+    summary="What a run is and what it was read from",
+    response_model=dict[str, Any],
+    responses=errors(404),
+)
+def run(run: str, request: Request, who: Reader) -> Response:
+    with reading(service_of(request), who.team) as connection:
+        run_id = find(connection, run)
+        shown = queries.run(connection, run_id)
+        for key in ("manifest", "trace_metadata", "phases", "versions"):
+            shown[key] = orjson.loads(shown[key]) if shown.get(key) else None
+        traces = queries.traces(connection, run_id)
+        for trace in traces:
+            trace["metadata"] = orjson.loads(trace["metadata"])
+        value = {
+            "run": shown,
+            "files": queries.files(connection, run_id),
+            "traces": traces,
+            "quality": queries.quality(connection, run_id),
+        }
+    return as_json(value)
+
+
+@router.get(
+    "/runs/{run}/report",
+    summary="Where a run's time went: what `analyzer report` prints",
+    response_model=dict[str, Any],
+    responses={200: {"content": {"text/plain": {}}}, **errors(404)},
+)
+def report(
+    run: str, request: Request, who: Reader, format: Literal["json", "text"] = "json"
+) -> Response:
+    with reading(service_of(request), who.team) as connection:
+        value = report_module.report(connection, find(connection, run))
+    if format == "json":
+        return as_json(value)
+    from analyzer.render.report import console, print_report
+
+    text = io.StringIO()
+    print_report(value, console(text))
+    return PlainTextResponse(text.getvalue())
+
+
+@router.get(
+    "/runs/{run}/kernels",
+    summary="Kernel identities with counts, device time and launch cost",
+    response_model=messages.KernelList,
+    responses=errors(404),
+)
+def kernels(
+    run: str,
+    request: Request,
+    who: Reader,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
+) -> Response:
+    with reading(service_of(request), who.team) as connection:
+        run_id = find(connection, run)
+        rows = queries.kernels(connection, run_id, limit=limit).to_dicts()
+    return as_json({"run_id": run_id, "kernels": rows})
+
+
+@router.get(
+    "/compare",
+    summary="Runs compared with the first of them: what `analyzer compare` prints",
+    response_model=dict[str, Any],
+    responses={200: {"content": {"text/plain": {}}}, **errors(404)},
+)
+def compare(
+    request: Request,
+    who: Reader,
+    runs: Annotated[str, Query(description="ids, prefixes or names, separated by commas")],
+    format: Literal["json", "text"] = "json",
+) -> Response:
+    wanted = [part.strip() for part in runs.split(",") if part.strip()]
+    if len(wanted) > _MOST_COMPARED:
+        raise HTTPException(422, f"{len(wanted)} runs are too many to compare at once.")
+    with reading(service_of(request), who.team) as connection:
+        value = compare_module.compare(connection, [find(connection, name) for name in wanted])
+    if format == "json":
+        return as_json(value)
+    from analyzer.render.comparison import print_comparison
+    from analyzer.render.report import console
+
+    text = io.StringIO()
+    print_comparison(value, console(text))
+    return PlainTextResponse(text.getvalue())
+
+
+def _original(service: Service, team: str, run_id: str) -> dict[str, Any] | None:
+    """The upload that a run was made of."""
+    job = service.jobs.of_run(team, run_id)
+    return service.uploads.find(team, job["sha256"]) if job else None
+
+
+@router.get(
+    "/runs/{run}/original",
+    summary="The file that a run was made of, as it was sent",
+    response_class=FileResponse,
+    responses={200: {"content": {"application/octet-stream": {}}}, **errors(404)},
+)
+def original(run: str, request: Request, who: Reader) -> Response:
+    service = service_of(request)
+    with reading(service, who.team) as connection:
+        run_id = find(connection, run)
+    upload = _original(service, who.team, run_id)
+    if upload is None or upload["state"] != "stored":
+        raise HTTPException(404, "this run did not come by an upload; its files are elsewhere.")
+    sha256, kind = upload["sha256"], "application/octet-stream"
+    if service.blobs.size(who.team, sha256) is None:
+        raise HTTPException(404, "the original is no longer on the server.")
+    headers = {"Hostbound-Sha256": sha256}
+    if (file := service.blobs.file(who.team, sha256)) is not None:
+        return FileResponse(file, media_type=kind, filename=_download_name(upload), headers=headers)
+    name = quote(_download_name(upload))
+    headers["Content-Disposition"] = f"attachment; filename*=utf-8''{name}"
+    headers["Content-Length"] = str(upload["size"])
+    return StreamingResponse(service.blobs.pieces(who.team, sha256), 200, headers, kind)
+
+
+def _download_name(upload: dict[str, Any]) -> str:
+    given = upload["metadata"].get("file") or upload["name"] or upload["sha256"][:12]
+    base = "".join(c if c.isalnum() or c in "-_.+" else "_" for c in PurePosixPath(str(given)).name)
+    suffix = "." + upload["format"].partition(".")[2] if upload["format"] else ""
+    return base if base.endswith(suffix) else base + suffix
+
+
+@router.delete(
+    "/runs/{run}",
+    summary="Delete a run, and its original when no other run was made of it",
+    response_model=messages.Deleted,
+    responses=errors(404),
+)
+def delete(
+    run: str, request: Request, who: Annotated[Principal, Depends(needs("admin"))]
+) -> dict[str, Any]:
+    service = service_of(request)
+    with reading(service, who.team) as connection:
+        run_id = find(connection, run)
+        upload = _original(service, who.team, run_id)
+        job = service.jobs.of_upload(who.team, upload["sha256"]) if upload else None
+        others = [r for r in job["run_ids"] if r != run_id] if job else []
+        kept = [
+            other
+            for other in others
+            if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", [other]).fetchall()
+        ]
+    # The run last: after a crash in between it is still there to be deleted again.
+    if upload is not None and not kept:
+        service.uploads.drop(who.team, upload["id"])
+    service.jobs.forget_run(who.team, run_id)
+    with open_store(service.store(who.team)).writing() as connection:
+        connection.execute("BEGIN TRANSACTION")
+        delete_run(connection, run_id)
+        connection.execute("COMMIT")
+    service.log("run deleted", team=who.team, run=run_id, by=who.token_id)
+    return {"deleted": run_id}
+
+
+@router.post(
+    "/sql",
+    summary="One SELECT over the team's runs, read-only, within time and memory",
+    response_model=messages.Answer,
+    responses=errors(400, 404, 413, 507),
+)
+def sql(body: messages.Statement, request: Request, who: Reader) -> Response:
+    service = service_of(request)
+    if not service.store(who.team).exists():
+        raise HTTPException(404, "there is no run in the store yet; upload one.")
+    try:
+        answer = service.sql.run(who.team, body.sql, body.limit, body.time_limit_s)
+    except Crowded as error:
+        raise HTTPException(429, str(error), headers={"Retry-After": "1"}) from error
+    names = answer.rows.column_names
+    return as_json(
+        {
+            "columns": names,
+            "types": [str(kind) for kind in answer.rows.schema.types],
+            "rows": [list(row) for row in sandbox.rows(answer.rows)],
+            "truncated": answer.truncated,
+        }
+    )

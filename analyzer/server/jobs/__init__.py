@@ -1,0 +1,1 @@
+"""Conversions: their queue, the processes that run them."""

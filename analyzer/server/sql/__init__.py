@@ -1,0 +1,1 @@
+"""SQL of people, in child processes on copies of the stores."""

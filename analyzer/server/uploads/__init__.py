@@ -1,0 +1,1 @@
+"""Uploads and the originals that they become."""
