@@ -130,7 +130,7 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
 def built(model: str, mode: str) -> tuple[Any, dict[str, Any]]:
     import torch
 
-    from hybrid.models import build
+    from hybrid.model.hub import build
 
     hf = build(model, torch.bfloat16, "cuda")
     torch.cuda.synchronize()
@@ -330,7 +330,7 @@ def peer(system: str, model: str, sheet: Sheet) -> None:
     import torch
     import transformers
 
-    from hybrid.models import build
+    from hybrid.model.hub import build
 
     tags = {"system": system, "model": model, "mode": "eager" if system == PEERS[0] else "compiled"}
     hf = build(model, torch.bfloat16, "cuda")

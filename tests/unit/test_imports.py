@@ -21,7 +21,7 @@ NOT_TO_IMPORT = (
     "webapp.pages",
     "webapp.app",
     "analyzer._scan",
-    *(() if importlib.util.find_spec("triton") else ("hybrid.kernels",)),
+    *(() if importlib.util.find_spec("triton") else ("hybrid.ops.kernels", "hybrid.ops.products", "hybrid.ops.triton_")),
 )
 
 FORBIDDEN = {

@@ -19,8 +19,8 @@ from hybrid import (  # noqa: E402  (after importorskip)
     Sampling,
     UnsupportedModel,
 )
-from hybrid.models import build, build_config  # noqa: E402
-from hybrid.sampling import draw, gumbel, philox  # noqa: E402
+from hybrid.model.hub import build, build_config  # noqa: E402
+from hybrid.state.sampling import draw, gumbel, philox  # noqa: E402
 
 LLAMA = {
     "vocab_size": 199,
@@ -183,7 +183,7 @@ def test_a_program_that_never_closes_its_engine_ends_well():
     code = """
 from hybrid import Engine
 import torch, transformers
-from hybrid.models import build_config
+from hybrid.model.hub import build_config
 config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=32,
     num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=256)
 engine = Engine.from_model(build_config(config, torch.float32, "cpu", 0), max_context=128)
@@ -196,9 +196,9 @@ print(len(engine.generate([1, 2, 3], 4)))
 
 def test_rows_past_the_position_are_never_read(engine):
     tokens = engine.generate(PROMPT, 6)
-    engine._cache.storage_L2HSD.fill_(float("nan"))
-    engine._b.logits_V.fill_(float("nan"))
-    engine._b.control.fill_(100)
+    engine.runner.cache.storage_L2HSD.fill_(float("nan"))
+    engine.runner.buffers.logits_V.fill_(float("nan"))
+    engine.runner.buffers.control.fill_(100)
     assert engine.generate(PROMPT, 6) == tokens
 
 
@@ -220,7 +220,7 @@ def test_a_failed_capture_is_noted_and_hurts_no_request(engine, monkeypatch):
 
     tokens = engine.generate(PROMPT * 4, 3)
     engine.wait_for_captures(10)
-    monkeypatch.setattr(engine, "_capture", broken)
+    monkeypatch.setattr(engine.runner.capturer, "capture", broken)
     other = PROMPT * 5
     first = engine.generate(other, 3)
     deadline = time.monotonic() + 10
@@ -234,7 +234,8 @@ def test_a_failed_capture_is_noted_and_hurts_no_request(engine, monkeypatch):
 
 
 def test_a_generator_whose_preparation_fails_still_captures():
-    from hybrid.generator import GraphGenerator
+    from hybrid.config import Options
+    from hybrid.generator import Activity, GraphGenerator
     from hybrid.graphs import Entry, GraphStore, host_graph
 
     def fails():
@@ -243,13 +244,12 @@ def test_a_generator_whose_preparation_fails_still_captures():
     store = GraphStore()
     generator = GraphGenerator(
         store,
-        lambda key: Entry(key, host_graph(lambda cut: None), 0, 1.0),
-        lambda: None,
-        1,
-        1 << 20,
-        4,
-        lambda key: False,
-        fails,
+        Options(graph_budget_bytes=1 << 20, max_graphs=4),
+        Activity(),
+        capture=lambda key: Entry(key, host_graph(lambda cut: None), 0, 1.0),
+        drain=lambda: None,
+        is_pinned=lambda key: False,
+        prepare=fails,
     )
     generator.start()
     assert "no room" in generator.failed()["prepare:0"]
@@ -259,25 +259,27 @@ def test_a_generator_whose_preparation_fails_still_captures():
     assert store.get(("prefill", 16)) is not None
 
 
-def test_a_capture_waits_while_a_request_waits_for_its_first_token(engine):
+def test_a_capture_waits_while_a_request_waits_for_its_first_token():
     import threading
 
-    engine._first_due = True
-    held = threading.Thread(target=engine._hold)
-    held.start()
-    held.join(0.05)
-    assert held.is_alive()
-    engine._first_due = False
-    held.join(10)
-    assert not held.is_alive()
+    from hybrid.generator import Activity
+
+    activity = Activity(first_token_due=True)
+    capture = threading.Thread(target=activity.wait_for_first_token)
+    capture.start()
+    capture.join(0.05)
+    assert capture.is_alive()
+    activity.first_token_due = False
+    capture.join(10)
+    assert not capture.is_alive()
 
 
 def test_a_length_new_to_the_jit_tier_takes_a_larger_graph_that_costs_less_than_twice(llama):
     with Engine.from_model(
         llama, prefill_lengths=(64,), contexts=(64,), max_context=128, background=False
     ) as engine:
-        engine._jit_ms = 10.0
-        (graph,) = engine._store.of("prefill")
+        engine.runner.dispatcher.jit_ms = 10.0
+        (graph,) = engine.runner.store.by_kind("prefill")
         graph.replay_ms = 15.0
         engine.prefill([1, 2, 3])
         assert engine.stats()["tiers"] == {"prefill:larger": 1}

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .config import Spec
-from .errors import UnsupportedModel
+from hybrid.errors import UnsupportedModel
+
+from .spec import Spec
 
 
 @dataclass(frozen=True)

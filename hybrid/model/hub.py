@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .errors import HybridError
+from hybrid.errors import HybridError
 
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
