@@ -334,9 +334,7 @@ def _checked(ids: Sequence[int], new: int, vocabulary: int, limit: int) -> Ids:
         raise HybridError(f"the prompt is not one sequence of token ids: {error}") from error
     if prompt.ndim == 2:
         if prompt.shape[0] != 1:
-            raise HybridError(
-                f"got {prompt.shape[0]} sequences; the engine serves one at a time"
-            )
+            raise HybridError(f"got {prompt.shape[0]} sequences; the engine serves one at a time")
         prompt = prompt[0]
     n = prompt.size
     if not n:
@@ -351,8 +349,7 @@ def _checked(ids: Sequence[int], new: int, vocabulary: int, limit: int) -> Ids:
     low, high = int(prompt.min()), int(prompt.max())
     if low < 0 or high >= vocabulary:
         raise HybridError(
-            f"token ids run from {low} to {high}, "
-            f"but the vocabulary is 0 .. {vocabulary - 1}"
+            f"token ids run from {low} to {high}, but the vocabulary is 0 .. {vocabulary - 1}"
         )
     # The last token is returned, never read back in: it needs no row.
     if n + new - 1 > limit:

@@ -175,11 +175,8 @@ class GraphGenerator:
 
     def _evict(self) -> None:
         now = time.monotonic()
-        kept = []
-        for since, entry in self._retired:
-            # Destroyed here, never on the request path, and only after its last replay.
-            if now - since < _GRACE_S:
-                kept.append((since, entry))
+        # Destroyed here, never on the request path, and only after its last replay.
+        kept = [(since, entry) for since, entry in self._retired if now - since < _GRACE_S]
         if len(kept) != len(self._retired):
             self._drain()
         self._retired = kept

@@ -63,7 +63,7 @@ def capture(
     piecewise: bool,
     pool: Any,
     stream: torch.cuda.Stream,
-    hold: Callable[[], None] = no_pause,
+    wait: Callable[[], None] = no_pause,
 ) -> Graph:
     """Capture `run` on `stream` and return its graph, instantiated; nothing is executed.
 
@@ -71,13 +71,13 @@ def capture(
     empty the allocator's caches, and global mode would fail while another thread works.
 
     Args:
-        hold: Called before the driver calls that take milliseconds and keep other threads from
+        wait: Called before the driver calls that take milliseconds and keep other threads from
             launching; may wait for a better moment.
 
     Raises:
         RuntimeError: An operation is not capture-safe. The stream is out of capture again.
     """
-    pieces = _Pieces(pool, hold)
+    pieces = _Pieces(pool, wait)
     # A collection would destroy graphs of engines long gone, which a capture does not survive.
     collecting = gc.isenabled()
     gc.disable()
@@ -95,9 +95,9 @@ def capture(
 
 
 class _Pieces:
-    def __init__(self, pool: Any, hold: Callable[[], None]) -> None:
+    def __init__(self, pool: Any, wait: Callable[[], None]) -> None:
         self.calls: list[Callable[[], None]] = []
-        self._pool, self._hold = pool, hold
+        self._pool, self._wait = pool, wait
         self._current: torch.cuda.CUDAGraph | None = None
 
     def begin(self) -> None:
@@ -108,9 +108,9 @@ class _Pieces:
     def end(self) -> None:
         graph, self._current = self._current, None
         if graph is not None:
-            self._hold()
+            self._wait()
             graph.capture_end()
-            self._hold()
+            self._wait()
             # With keep_graph the first replay would instantiate, on the serving thread.
             graph.instantiate()
             self.calls.append(graph.replay)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from .state.sampling import Sampling
 from .state.buffers import Ids
+from .state.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -83,18 +83,23 @@ class Runner(ABC):
 
     def drain(self) -> None:
         """Wait for all steps that are enqueued."""
+        return None
 
     def forget(self) -> None:
         """Drop what the last sequence left."""
+        return None
 
     def start(self) -> None:
         """Begin to capture in the background."""
+        return None
 
     def capture_all(self, prompt_len: int, max_new_tokens: int) -> None:
         """Capture, now, the graphs that a request of these sizes needs."""
+        return None
 
     def request_capture(self, prompt_len: int) -> None:
         """Ask for the graph of a prompt length, in the background."""
+        return None
 
     def wait_for_captures(self, timeout_s: float) -> bool:
         """Return True once nothing is left to capture, False after the timeout."""
@@ -102,3 +107,4 @@ class Runner(ABC):
 
     def close(self) -> None:
         """Drop graphs and end threads."""
+        return None

@@ -89,7 +89,7 @@ class Shapes:
         return keys + [("decode", context) for context in self.contexts]
 
     def is_pinned(self, key: Key) -> bool:
-        """Return whether a graph must stay: decode's, and the longest prompt's, which serves all."""
+        """Return whether a graph must stay: decode's, and that of the longest prompts."""
         return key[0] == "decode" or key[1] == max(self.prompts, default=0)
 
 

@@ -36,6 +36,7 @@ class HostStreams:
     def is_drained(self) -> bool:
         return True
 
+
 class CudaStreams:
     """Two streams of one device.
 
@@ -75,8 +76,7 @@ class _OnStream:
     __slots__ = ("_before", "_stream")
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
-        self._before: torch.cuda.Stream | None = None
+        self._stream = self._before = stream
 
     def __enter__(self) -> None:
         self._before = torch.cuda.current_stream()

@@ -102,7 +102,9 @@ def _gpt2(config: Any) -> Spec:
 def _llama_like(config: Any, family: str) -> Spec:
     if config.hidden_act not in ("silu", "swish"):
         raise _unsupported(config, "hidden_act", config.hidden_act)
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rope: dict[str, Any] = (
+        getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    )
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type not in _ROPE_TYPES:
         raise _unsupported(config, "rope_type", rope_type)
@@ -123,7 +125,7 @@ def _llama_like(config: Any, family: str) -> Spec:
         # Named num_experts or num_local_experts, by family and transformers version.
         experts = getattr(config, "num_experts", None) or config.num_local_experts
     step = getattr(config, "decoder_sparse_step", 1) or 1
-    dense_only = set(getattr(config, "mlp_only_layers", None) or ())
+    dense_only: set[int] = set(getattr(config, "mlp_only_layers", None) or ())
     sparse = tuple(
         bool(experts) and index not in dense_only and (index + 1) % step == 0
         for index in range(layers)

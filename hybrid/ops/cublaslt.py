@@ -1,11 +1,11 @@
 """Matrix products by a chosen algorithm of cuBLASLt, the library that torch has loaded already.
 
 torch takes the algorithm that the library's heuristics rank first. For a few rows of a prompt
-another is often faster (91 against 64 us for 240 rows, see `tuning_h200.json`): one ranked lower, or one
-ranked for another number of rows. torch offers no way to name either. A product may also be left
-in parts, each over a share of the inner dimension: whoever reads the result sums them, which saves
-the library's own reduction. Bound by ctypes: handles and descriptors are made once a shape; a
-product is one call, without allocation or synchronisation, so a graph may capture it.
+another is often faster (91 against 64 us for 240 rows; `tuning_h200.json` has which): one ranked
+lower, or one ranked for another number of rows. torch offers no way to name either. A product may
+also be left in parts, each over a share of the inner dimension: whoever reads the result sums them,
+which saves the library's own reduction. Bound by ctypes: handles and descriptors are made once a
+shape; a product is one call, without allocation or synchronisation, so a graph may capture it.
 Source: NVIDIA, cuBLAS documentation, "Using the cuBLASLt API".
 """
 

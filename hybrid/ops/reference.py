@@ -159,7 +159,7 @@ class ReferenceOps:
         b.qkv_TN[:rows, width : width + kv] = k.reshape(rows, -1).to(b.qkv_TN.dtype)
         k_HSD[:, :rows] = k.transpose(0, 1).to(k_HSD.dtype)
         v_HSD[:, :rows] = v.transpose(0, 1).to(v_HSD.dtype)
-        q, k, v = _split_prepared(b, spec, rows)
+        q, k, v = prepared_heads(b, spec, rows)
         group = spec.heads // spec.kv_heads
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -181,7 +181,9 @@ class ReferenceOps:
                 here_T = (index_TK[:, k] == expert).nonzero()[:, 0]
                 if not here_T.numel():
                     continue
-                first, second = (normed_TD[here_T] @ experts.up_EFD[expert].float().t()).chunk(2, -1)
+                first, second = (normed_TD[here_T] @ experts.up_EFD[expert].float().t()).chunk(
+                    2, -1
+                )
                 inner = (F.silu(first) * second).to(b.normed_TD.dtype).float()
                 y = inner @ experts.down_EDF[expert].float().t()
                 delta_TD[here_T] += y * weight_TK[here_T, k, None]
@@ -216,7 +218,7 @@ def split_heads(
     """(T, N) to q (T, H, D), k and v (T, Hkv, D), float32, q and k normalised."""
     rows = qkv.shape[0]
     kv = spec.kv_heads * spec.head_dim
-    q, k, v = qkv.float().split([spec.attention_width, kv, kv], dim=-1)
+    q, k, v = torch.split(qkv.float(), [spec.attention_width, kv, kv], dim=-1)
     if spec.qk_norm == "full" and q_norm is not None and k_norm is not None:
         q, k = normalise(q, Norm(q_norm), spec.eps), normalise(k, Norm(k_norm), spec.eps)
     q, k = q.view(rows, -1, spec.head_dim), k.view(rows, -1, spec.head_dim)
@@ -236,7 +238,8 @@ def _route(logits: Tensor, spec: Spec) -> tuple[Tensor, Tensor]:
     return index, value
 
 
-def _split_prepared(b: Buffers, spec: Spec, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+def prepared_heads(b: Buffers, spec: Spec, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values in qkv_TN as views, each (1, H, T, D)."""
     width, kv, dim = spec.attention_width, spec.kv_heads * spec.head_dim, spec.head_dim
     qkv = b.qkv_TN[:rows]
     parts = (qkv[:, :width], qkv[:, width : width + kv], qkv[:, width + kv :])

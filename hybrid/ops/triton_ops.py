@@ -18,6 +18,7 @@ from hybrid.state.buffers import Buffers
 from . import kernels
 from .cublaslt import CublasLt
 from .products import RowProducts
+from .reference import prepared_heads
 from .triton_decode import TritonDecode
 from .tuning import Tuning
 
@@ -58,7 +59,9 @@ class TritonOps(TritonDecode):
             b.upload(rows)
             return
         count = control.IDS + rows
-        kernels.upload[(kernels.cdiv(count, 512),)](b.control, b.staging, count, BLOCK=512, num_warps=4)
+        kernels.upload[(kernels.cdiv(count, 512),)](
+            b.control, b.staging, count, BLOCK=512, num_warps=4
+        )
 
     def embed_rows(self, b: Buffers, weights: Weights, rows: int) -> None:
         width = b.x_TD.shape[1]
@@ -265,16 +268,13 @@ class TritonOps(TritonDecode):
 
 def _flash(b: Buffers, spec: Spec, rows: int) -> Tensor:
     """Causal attention over the rotated qkv_TN by the library's kernel, (T, H * D)."""
-    width, kv, dim = spec.attention_width, spec.kv_heads * spec.head_dim, spec.head_dim
-    qkv = b.qkv_TN[:rows]
-    parts = (qkv[:, :width], qkv[:, width : width + kv], qkv[:, width + kv :])
-    q, k, v = (part.unflatten(1, (-1, dim)).transpose(0, 1)[None] for part in parts)
+    q, k, v = prepared_heads(b, spec, rows)
     # Called by its own name: scaled_dot_product_attention chooses a backend by global flags,
     # and cuDNN's plans are built for each thread and length.
     out = torch.ops.aten._scaled_dot_product_flash_attention(
-        q, k, v, 0.0, True, False, scale=dim**-0.5
+        q, k, v, 0.0, True, False, scale=spec.head_dim**-0.5
     )[0]
-    return out[0].transpose(0, 1).reshape(rows, width)
+    return out[0].transpose(0, 1).reshape(rows, spec.attention_width)
 
 
 def align(expert_P: Tensor, experts: int, block: int, blocks: int) -> tuple[Tensor, Tensor]:

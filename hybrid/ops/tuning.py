@@ -1,7 +1,7 @@
 """Which tile or algorithm a product takes: measured choices for known shapes, a rule for others.
 
 The choices are data: `tuning_h200.json`, measured on an NVIDIA H200 in bf16 and written by
-`benchmarks/hybrid_tune.py`. Times in it (us, TB/s) are for its reader; nothing here depends on them.
+`benchmarks/hybrid_tune.py`. Times in it (us, TB/s) are for who reads it.
 """
 
 from __future__ import annotations

@@ -151,7 +151,10 @@ def test_addresses_stay_as_they_were_at_capture(llama):
         before = engine.runner.buffers.addresses(), engine.runner.cache.storage_L2HSD.data_ptr()
         engine.generate(PROMPT, 64)
         engine.capture_all(300, 4)
-        assert (engine.runner.buffers.addresses(), engine.runner.cache.storage_L2HSD.data_ptr()) == before
+        assert (
+            engine.runner.buffers.addresses(),
+            engine.runner.cache.storage_L2HSD.data_ptr(),
+        ) == before
 
 
 def test_a_thousand_requests_with_captures_and_evictions_give_the_jit_tiers_tokens(
@@ -271,7 +274,9 @@ def test_a_staged_request_reaches_the_device_as_it_is(llama):
             engine.runner.network.ops.upload(engine.runner.buffers, rows)
             torch.cuda.synchronize()
             count = 16 + rows
-            assert torch.equal(engine.runner.buffers.control[:count].cpu(), engine.runner.buffers.staging[:count])
+            assert torch.equal(
+                engine.runner.buffers.control[:count].cpu(), engine.runner.buffers.staging[:count]
+            )
             assert not engine.runner.buffers.control[count:].any()
 
 
