@@ -258,17 +258,19 @@ def plain_dynamic(engine: Any) -> None:
     from hybrid.state import control as slot
     from hybrid.state.buffers import RING
 
-    def heads(qkv: Any, weights: Any, place: Any, norms: Any, spec: Any) -> Any:
-        q, k, v = reference.split_heads(qkv, spec, *norms)
+    def heads(qkv: Any, weights: Any, place: Any, index: int, spec: Any) -> Any:
+        layer = weights.layers[index]
+        q, k, v = reference.split_heads(qkv, spec, layer.q_norm, layer.k_norm)
         if weights.cos_PH is not None:
             cos, sin = weights.cos_PH[place][:, None], weights.sin_PH[place][:, None]
             q, k = reference.rotate(q, cos, sin), reference.rotate(k, cos, sin)
         return (x.to(qkv.dtype).transpose(0, 1) for x in (q, k, v))
 
     class Plain(TritonOps):
-        def attend(self, b, k_HSD, v_HSD, weights, q_norm, k_norm, spec, context):  # type: ignore
+        def attend(self, b, cache, weights, index, spec, context):  # type: ignore
+            k_HSD, v_HSD = cache.layer(index)
             place = b.control[slot.POSITION : slot.POSITION + 1].long()
-            q, k, v = heads(b.qkv_N[None], weights, place, (q_norm, k_norm), spec)
+            q, k, v = heads(b.qkv_N[None], weights, place, index, spec)
             k_HSD.index_copy_(1, place, k)
             v_HSD.index_copy_(1, place, v)
             seen = torch.arange(context, device=place.device) <= place
@@ -278,9 +280,10 @@ def plain_dynamic(engine: Any) -> None:
             )  # fmt: skip
             b.attention_N.copy_(out.flatten())
 
-        def attend_rows(self, b, k_HSD, v_HSD, weights, q_norm, k_norm, spec, rows):  # type: ignore
+        def attend_rows(self, b, cache, weights, index, spec, rows):  # type: ignore
+            k_HSD, v_HSD = cache.layer(index)
             place = torch.arange(rows, device=k_HSD.device)
-            q, k, v = heads(b.qkv_TN[:rows], weights, place, (q_norm, k_norm), spec)
+            q, k, v = heads(b.qkv_TN[:rows], weights, place, index, spec)
             k_HSD[:, :rows] = k
             v_HSD[:, :rows] = v
             grouped = spec.heads != spec.kv_heads

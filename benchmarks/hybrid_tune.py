@@ -17,6 +17,7 @@ import textwrap
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -301,15 +302,6 @@ def one_product(candidates: Candidates, rows: int, norm: dict[int, float]) -> di
     }
 
 
-def attention_of(ops: TritonOps, b: Buffers, cache: KVCache, tables: Any, spec: Spec) -> Any:
-    k_HSD, v_HSD = cache.layer(0)
-
-    def attend(rows: int, _: int) -> None:
-        ops.attend_rows(b, k_HSD, v_HSD, tables, None, None, spec, rows)
-
-    return attend
-
-
 def tune_attention(deadline: float) -> list[dict[str, Any]]:
     found = []
     for name in ATTENTION_MODELS:
@@ -321,9 +313,14 @@ def tune_attention(deadline: float) -> list[dict[str, Any]]:
         b.qkv_TN.normal_()
         half = spec.head_dim // 2
         angles = torch.rand(1024, half, device=device) if spec.positions == "rope" else None
-        tables: Any = type("Tables", (), {"cos_PH": angles, "sin_PH": angles})
+        layer = SimpleNamespace(q_norm=None, k_norm=None)
+        weights: Any = SimpleNamespace(cos_PH=angles, sin_PH=angles, layers=(layer,))
         ops = TritonOps(pdl=True)
-        attend = attention_of(ops, b, cache, tables, spec)
+        state = (b, cache, weights, 0, spec)
+
+        def attend(rows: int, _: int, ops: TritonOps = ops, state: Any = state) -> None:
+            ops.attend_rows(*state, rows)
+
         for rows in ATTENTION_ROWS:
             times: dict[Any, float] = {}
             for tile in [None, *ATTENTION_TILES]:

@@ -86,7 +86,7 @@ class Network:
                 b.x_D, layer.qkv, b.qkv_N, "store", norm=layer.attention_norm, eps=self.spec.eps
             )
             self._pause()
-            cut(partial(self._attend, b, cache, index, context))
+            cut(partial(self.ops.attend, b, cache, self.weights, index, self.spec, context))
             self._pause()
             self._after_attention(b, layer)
         self._finish(b, advance=True, cut=cut)
@@ -133,35 +133,10 @@ class Network:
         self._pause()
         return held[0]
 
-    def _attend(self, b: Buffers, cache: KVCache, index: int, context: int) -> None:
-        layer = self.weights.layers[index]
-        k_HSD, v_HSD = cache.layer(index)
-        self.ops.attend(
-            b,
-            k_HSD,
-            v_HSD,
-            self.weights,
-            layer.q_norm,
-            layer.k_norm,
-            self.spec,
-            context,
-        )
-
     def _attend_rows(
         self, b: Buffers, cache: KVCache, index: int, rows: int, held: list[Tensor]
     ) -> None:
-        layer = self.weights.layers[index]
-        k_HSD, v_HSD = cache.layer(index)
-        attention_TN = self.ops.attend_rows(
-            b,
-            k_HSD,
-            v_HSD,
-            self.weights,
-            layer.q_norm,
-            layer.k_norm,
-            self.spec,
-            rows,
-        )
+        attention_TN = self.ops.attend_rows(b, cache, self.weights, index, self.spec, rows)
         if not held:
             held.append(attention_TN)
         elif held[0].data_ptr() != attention_TN.data_ptr():

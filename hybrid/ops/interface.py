@@ -13,6 +13,7 @@ from torch import Tensor
 from hybrid.model.spec import Activation, Spec
 from hybrid.model.weights import Experts, Linear, Norm, Weights
 from hybrid.state.buffers import Buffers
+from hybrid.state.kv_cache import KVCache
 
 # What a matrix-vector product does with its result.
 Kind = Literal["store", "add", "swiglu", "gelu"]
@@ -51,19 +52,11 @@ class Ops(Protocol):
         ...
 
     def attend(
-        self,
-        b: Buffers,
-        k_HSD: Tensor,
-        v_HSD: Tensor,
-        weights: Weights,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
-        spec: Spec,
-        context: int,
+        self, b: Buffers, cache: KVCache, weights: Weights, index: int, spec: Spec, context: int
     ) -> None:
-        """Rotate, write the new key and value at the device-side position, attend; to attention_N.
+        """Layer `index`: rotate, write the new key and value at the device-side position, attend.
 
-        Reads rows 0 .. position of the cache, never more than `context`.
+        Result in attention_N. Reads rows 0 .. position of the cache, never more than `context`.
         """
         ...
 
@@ -105,19 +98,12 @@ class Ops(Protocol):
         ...
 
     def attend_rows(
-        self,
-        b: Buffers,
-        k_HSD: Tensor,
-        v_HSD: Tensor,
-        weights: Weights,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
-        spec: Spec,
-        rows: int,
+        self, b: Buffers, cache: KVCache, weights: Weights, index: int, spec: Spec, rows: int
     ) -> Tensor:
-        """Return causal attention over qkv_TN, (T, H * D); write k and v into cache rows 0 .. T-1.
+        """Layer `index`: return causal attention over qkv_TN, (T, H * D).
 
-        Queries and keys are normalised and rotated first. Pads stand right, so no mask is needed.
+        Writes keys and values into rows 0 .. T-1 of the cache. Queries and keys are normalised and
+        rotated first. Pads stand right, so no mask is needed.
         """
         ...
 

@@ -10,6 +10,7 @@ from hybrid.model.spec import Activation, Spec
 from hybrid.model.weights import Experts, Linear, Norm, Weights
 from hybrid.state import control as slot
 from hybrid.state.buffers import RING, Buffers
+from hybrid.state.kv_cache import KVCache
 from hybrid.state.sampling import Sampling, draw
 
 from .interface import Kind
@@ -55,18 +56,12 @@ class ReferenceOps:
             out_N.copy_(y_N)
 
     def attend(
-        self,
-        b: Buffers,
-        k_HSD: Tensor,
-        v_HSD: Tensor,
-        weights: Weights,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
-        spec: Spec,
-        context: int,
+        self, b: Buffers, cache: KVCache, weights: Weights, index: int, spec: Spec, context: int
     ) -> None:
+        k_HSD, v_HSD = cache.layer(index)
+        layer = weights.layers[index]
         position = int(b.control[slot.POSITION])
-        q, k, v = split_heads(b.qkv_N[None], spec, q_norm, k_norm)
+        q, k, v = split_heads(b.qkv_N[None], spec, layer.q_norm, layer.k_norm)
         if weights.cos_PH is not None and weights.sin_PH is not None:
             cos, sin = weights.cos_PH[position], weights.sin_PH[position]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
@@ -140,17 +135,11 @@ class ReferenceOps:
             torch.addmm(linear.bias_N, a_TK, linear.weight_NK.t(), out=out_TN)
 
     def attend_rows(
-        self,
-        b: Buffers,
-        k_HSD: Tensor,
-        v_HSD: Tensor,
-        weights: Weights,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
-        spec: Spec,
-        rows: int,
+        self, b: Buffers, cache: KVCache, weights: Weights, index: int, spec: Spec, rows: int
     ) -> Tensor:
-        q, k, v = split_heads(b.qkv_TN[:rows], spec, q_norm, k_norm)
+        k_HSD, v_HSD = cache.layer(index)
+        layer = weights.layers[index]
+        q, k, v = split_heads(b.qkv_TN[:rows], spec, layer.q_norm, layer.k_norm)
         if weights.cos_PH is not None and weights.sin_PH is not None:
             cos, sin = weights.cos_PH[:rows, None], weights.sin_PH[:rows, None]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)

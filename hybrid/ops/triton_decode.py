@@ -14,6 +14,7 @@ from torch import Tensor
 from hybrid.model.spec import Spec
 from hybrid.model.weights import Experts, Linear, Norm, Weights
 from hybrid.state.buffers import MAX_SPLITS, RING, SAMPLE_BLOCK, Buffers, splits
+from hybrid.state.kv_cache import KVCache
 
 from . import kernels
 from .interface import Kind
@@ -91,16 +92,10 @@ class TritonDecode:
         )
 
     def attend(
-        self,
-        b: Buffers,
-        k_HSD: Tensor,
-        v_HSD: Tensor,
-        weights: Weights,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
-        spec: Spec,
-        context: int,
+        self, b: Buffers, cache: KVCache, weights: Weights, index: int, spec: Spec, context: int
     ) -> None:
+        k_HSD, v_HSD = cache.layer(index)
+        layer = weights.layers[index]
         size, count = splits(context)
         table = weights.cos_PH if weights.cos_PH is not None else b.x_D
         kernels.attend[(spec.heads, count)](
@@ -110,8 +105,8 @@ class TritonDecode:
             b.control,
             table,
             weights.sin_PH if weights.sin_PH is not None else b.x_D,
-            q_norm if q_norm is not None else b.x_D,
-            k_norm if k_norm is not None else b.x_D,
+            layer.q_norm if layer.q_norm is not None else b.x_D,
+            layer.k_norm if layer.k_norm is not None else b.x_D,
             b.partial,
             b.arrivals,
             b.attention_N,

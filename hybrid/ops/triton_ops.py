@@ -14,6 +14,7 @@ from hybrid.model.spec import Activation, Spec
 from hybrid.model.weights import Experts, Linear, Norm, Weights
 from hybrid.state import control
 from hybrid.state.buffers import Buffers
+from hybrid.state.kv_cache import KVCache
 
 from . import kernels
 from .cublaslt import CublasLt
@@ -113,23 +114,17 @@ class TritonOps(TritonDecode):
         self.products.linear(a_TK, linear, out_TN)
 
     def attend_rows(
-        self,
-        b: Buffers,
-        k_HSD: Tensor,
-        v_HSD: Tensor,
-        weights: Weights,
-        q_norm: Tensor | None,
-        k_norm: Tensor | None,
-        spec: Spec,
-        rows: int,
+        self, b: Buffers, cache: KVCache, weights: Weights, index: int, spec: Spec, rows: int
     ) -> Tensor:
+        k_HSD, v_HSD = cache.layer(index)
+        layer = weights.layers[index]
         if spec.qk_norm == "full":
             width = max(spec.attention_width, spec.kv_heads * spec.head_dim)
             # The sum of squares spans all heads, and other programs rotate in place: first this.
             kernels.full_norm_rows[(rows, 2)](
                 b.qkv_TN,
-                q_norm,
-                k_norm,
+                layer.q_norm,
+                layer.k_norm,
                 spec.eps,
                 Q=spec.attention_width,
                 K=spec.kv_heads * spec.head_dim,
@@ -137,7 +132,10 @@ class TritonOps(TritonDecode):
                 BLOCK=kernels.next_power_of_2(width),
             )
         tile = self.tuning.attention(rows, spec.head_dim)
-        norms = (q_norm if q_norm is not None else b.x_D, k_norm if k_norm is not None else b.x_D)
+        norms = (
+            layer.q_norm if layer.q_norm is not None else b.x_D,
+            layer.k_norm if layer.k_norm is not None else b.x_D,
+        )
         tables = (
             weights.cos_PH if weights.cos_PH is not None else b.x_D,
             weights.sin_PH if weights.sin_PH is not None else b.x_D,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,9 +109,13 @@ class Tuning:
         """Return the tile of prompt attention, or None for the library's."""
         if head_dim not in (32, 64, 128):
             return None
-        return next((tile for most, tile in self.attention_tiles if rows <= most), None)
+        for most, tile in self.attention_tiles:
+            if rows <= most:
+                return tile
+        return None
 
 
+@lru_cache
 def gemv_rule(kind: str, outputs: int, inputs: int) -> GemvTile:
     """Return the tile of a matrix-vector product whose shape was not measured."""
     columns = 512 if inputs >= 1024 else 256
@@ -123,4 +128,7 @@ def gemv_rule(kind: str, outputs: int, inputs: int) -> GemvTile:
 
 def row_class(rows: int) -> int:
     """Return the row count that stands for `rows` in the table; 0 where none does."""
-    return next((size for size in (16, 32, 64, 128) if rows <= size), 0)
+    for size in (16, 32, 64, 128):
+        if rows <= size:
+            return size
+    return 0
