@@ -26,8 +26,8 @@ class TraceFile:
 
     Attributes:
         file: Name inside the run directory.
-        role: "trace" (counts in every figure) or "capture" (only lends ops and names to graph
-            replays).
+        role: "trace" (counts in every figure) or "capture" (only resolves the ops and names of
+            graph replays).
         perturbs: What the pass that wrote it changes in the timings, in words.
         step_wall_ns: Host wall time of each step of this pass, profiled, in order; empty if not
             taken.
@@ -35,8 +35,6 @@ class TraceFile:
             if not taken.
         unprofiled_step_wall_ns: Host wall time of each step of the request without profiler just
             before this one, in order; None if not taken.
-        attempts: How often the pass was recorded until the host was steady, this one included;
-            None if nobody looked.
     """
 
     file: str
@@ -45,7 +43,6 @@ class TraceFile:
     step_wall_ns: list[Nanoseconds] = field(default_factory=list[int])
     host_speed_ns: list[Nanoseconds] | None = None
     unprofiled_step_wall_ns: list[Nanoseconds] | None = None
-    attempts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,43 +53,13 @@ class HostSpeed:
     Attributes:
         definition: What the fixed piece of work is, and how its time is taken.
         latency_ns: Times taken among the requests of the latency pass.
-        floor_ns: Times just before and just after the launch floor (each part of it, in turns) or
-            the kernel replay; None without that pass.
-        target_ns: The speed that traces were held to; None if there was nothing to hold to.
-        like: `run_id` of the recording whose speed was the target; None: this recording's own.
+        floor_ns: Times just before and just after the launch floor (each part of it, if there
+            are several) or the kernel replay; None without that pass.
     """
 
     definition: str
     latency_ns: list[Nanoseconds] = field(default_factory=list[int])
     floor_ns: list[Nanoseconds] | None = None
-    target_ns: Nanoseconds | None = None
-    like: str | None = None
-
-
-@dataclass(frozen=True)
-class Partner:
-    """Another recording that took turns with this one: its manifest's `run_id` and `name`."""
-
-    run_id: str
-    name: str
-
-
-@dataclass(frozen=True)
-class TurnsTaken:
-    """With whom a recording took turns, trace by trace: trace k of one was made beside trace k of
-    the other.
-
-    Attributes:
-        seat: Place in the order, from 1 on.
-        of: Recordings that were expected.
-        cpu: The one on which the main threads of all ran; None if they were not placed.
-        partners: The others that came and began to measure.
-    """
-
-    seat: int
-    of: int
-    cpu: int | None = None
-    partners: list[Partner] = field(default_factory=list[Partner])
 
 
 @dataclass(frozen=True)
@@ -149,7 +116,6 @@ class Manifest:
         files: SHA-256 of each other file, by name.
         passes: What each pass perturbs, by pass name ("latency", "trace", "replay", ...).
         host_speed: How fast the host was; None if not measured. That of a trace is in `traces`.
-        turns: With whom it was recorded in turns; None if alone.
         group: The variants that it was recorded interleaved with; None if alone.
     """
 
@@ -175,7 +141,6 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
     host_speed: HostSpeed | None = None
-    turns: TurnsTaken | None = None
     group: Group | None = None
 
     def trace_speeds_ns(self) -> list[int]:

@@ -13,7 +13,6 @@ from collector.cli import sending_options
 from schemas.errors import HostboundError
 
 if TYPE_CHECKING:
-    from collector.record.in_turns import Waiting
     from collector.record.request import Variant
 
 
@@ -67,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="logits of every position of the prompt, not of its last only",
     )
-    _add_waiting(parser)
     parser.add_argument("--stacks", action="store_true", help="record Python frames too")
     parser.add_argument(
         "--prompt", metavar="TEXT|@FILE", help="text instead of random ids (checkpoints)"
@@ -98,53 +96,6 @@ def _samples(text: str) -> int | None:
     return value
 
 
-def _add_waiting(record: argparse.ArgumentParser) -> None:
-    record.add_argument(
-        "--steady-budget",
-        type=float,
-        default=None,
-        metavar="SECONDS",
-        help="time for waiting until the host is steady and for traces recorded again "
-        "(default: 20, with --turns 0: take it as it is)",
-    )
-    record.add_argument(
-        "--like",
-        type=Path,
-        default=None,
-        metavar="RUN_DIR",
-        help="record while the host runs as fast as it did in that run",
-    )
-    turns = record.add_argument_group(
-        "recording in turns",
-        "Recordings that are started together with the same folder measure in turns, a trace each, "
-        "never two at once and on one CPU: they see the same minutes of it, so times can be "
-        "compared even if it changes its speed. Models and modes may differ; they must fit into "
-        "the GPU's memory together.",
-    )
-    turns.add_argument(
-        "--turns",
-        default=None,
-        metavar="DIR",
-        help="take turns with the recordings that are given this folder too (it is made if it is "
-        "not there)",
-    )
-    turns.add_argument(
-        "--turns-of",
-        type=int,
-        default=2,
-        metavar="N",
-        help="how many recordings there are, this one included (default: %(default)s)",
-    )
-    turns.add_argument(
-        "--turns-patience",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="begin without those that have not been started so long after this one was ready "
-        "(default: %(default)g)",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Record a model or a script; send it if that was asked for."""
     if args.upload is not None:
@@ -160,34 +111,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _record_model(args: argparse.Namespace) -> list[Path]:
-    from collector.record import in_turns, session
+    from collector.record import session
 
-    variants, waiting = _variants(args), _waiting(args)
-    if len(variants) > 1:
-        if waiting != in_turns.Waiting():
-            from collector.errors import CollectorError
-
-            raise CollectorError(
-                "several variants are recorded interleaved; leave --turns, --like and "
-                "--steady-budget out."
-            )
-        return session.record(variants)
-    return [in_turns.record(variants[0], waiting)]
-
-
-def _waiting(args: argparse.Namespace) -> Waiting:
-    from collector.errors import CollectorError
-    from collector.record.in_turns import Waiting
-
-    if args.turns == "":  # as a path it would be this folder
-        raise CollectorError("--turns is empty; name a folder that the recordings share.")
-    return Waiting(
-        steady_budget_s=args.steady_budget,
-        like=args.like,
-        turns=None if args.turns is None else Path(args.turns),
-        turns_of=args.turns_of,
-        turns_patience_s=args.turns_patience,
-    )
+    return session.record(_variants(args))
 
 
 def _variants(args: argparse.Namespace) -> list[Variant]:
@@ -230,12 +156,6 @@ def _record_script(args: argparse.Namespace) -> Path:
         raise CollectorError(
             f"--script names no file: {args.script[0] if args.script else 'nothing was given'}."
         )
-    if args.like is not None:
-        raise CollectorError(
-            "--like is for --model: a script is recorded once, at whatever speed the host has then."
-        )
-    if args.turns is not None:
-        raise CollectorError("--turns is for --model: a script is recorded once, in one piece.")
     name = args.name or Path(args.script[0]).stem
     out = args.out or Path("runs") / name
     device = args.device if args.device != "cuda:0" else None

@@ -114,10 +114,10 @@ class VariantRecording:
             request.device,
             request.all_logits,
         )
-        self.floor_speeds_ns: list[int] | None = None
+        self._floor_speeds_ns: list[int] | None = None
         self._model_name = model.name
         self._batch_size, self._prompt_len = ids_BT.shape
-        self.scratch = writer.path / ".trace.json"
+        self._scratch = writer.path / ".trace.json"
         self._traces: list[TraceFile] = []
         self._notes: list[str] = []
         self._passes = {
@@ -135,9 +135,9 @@ class VariantRecording:
         trace_pass.record_capture(
             lambda: graphs.capture_all(request.prompt_len, request.new_tokens),
             request.device,
-            self.scratch,
+            self._scratch,
         )
-        self.writer.add_gzip(CAPTURE_TRACE, self.scratch)
+        self.writer.add_gzip(CAPTURE_TRACE, self._scratch)
         self._passes["capture"] = trace_pass.PERTURBS["capture"]
         self._traces.append(TraceFile(CAPTURE_TRACE, "capture", self._passes["capture"]))
 
@@ -154,15 +154,9 @@ class VariantRecording:
     def record_trace(self, number: int) -> None:
         """Record trace `number`, from 0 on."""
         r = self.request
-        self.keep_trace(
-            number,
-            trace_pass.record(self.workload, r.new_tokens, r.device, self.scratch, r.stacks),
-        )
-
-    def keep_trace(self, number: int, times: trace_pass.TraceTimes, attempts: int = 1) -> None:
-        """Compress the trace at `scratch` into the run directory."""
         file = TRACE if number == 0 else TRACE.replace(".", f"-{number + 1}.", 1)
-        self.writer.add_gzip(file, self.scratch)
+        times = trace_pass.record(self.workload, r.new_tokens, r.device, self._scratch, r.stacks)
+        self.writer.add_gzip(file, self._scratch)
         self._traces.append(
             TraceFile(
                 file,
@@ -171,25 +165,24 @@ class VariantRecording:
                 times.profiled,
                 times.host_speed,
                 times.unprofiled,
-                attempts,
             )
         )
 
     def add_floors(self, floors: LaunchFloors, speeds_ns: list[int]) -> None:
         """Write the launch floors, and keep the host's speeds around them."""
         self.writer.add_json(NULL_KERNEL, floors)
-        self.floor_speeds_ns = speeds_ns
+        self._floor_speeds_ns = speeds_ns
         self._passes["floor"] = trace_pass.PERTURBS["replay"]
 
     def replay(self, samples: int) -> None:
         """Record the execution trace, and replay the op calls of the traces."""
         r = self.request
         say("recording the execution trace")
-        trace_pass.record_execution_trace(self.workload, r.new_tokens, r.device, self.scratch)
-        self.writer.add_gzip(EXECUTION_TRACE, self.scratch)
+        trace_pass.record_execution_trace(self.workload, r.new_tokens, r.device, self._scratch)
+        self.writer.add_gzip(EXECUTION_TRACE, self._scratch)
         before = calibrate()
         self._notes += replay_into(self.writer, r.device, samples, r.replay_budget_s)
-        self.floor_speeds_ns = [before, calibrate()]
+        self._floor_speeds_ns = [before, calibrate()]
         for name in ("execution_trace", "replay"):
             self._passes[name] = trace_pass.PERTURBS[name]
 
@@ -226,7 +219,7 @@ class VariantRecording:
             environment=environment.describe(r.device),
             passes=self._passes,
             notes=notes,
-            host_speed=HostSpeed(DEFINITION, self._latency_speeds_ns, self.floor_speeds_ns),
+            host_speed=HostSpeed(DEFINITION, self._latency_speeds_ns, self._floor_speeds_ns),
             group=group,
         )
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import statistics
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ import pytest
 from schemas.run_directory import read_manifest
 
 pytestmark = pytest.mark.gpu
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_each_launch_api_has_a_floor_of_microseconds() -> None:
@@ -124,12 +120,12 @@ def test_a_replay_can_be_done_again(run: Path) -> None:
     assert after["kernel_replay.json"] != before["kernel_replay.json"]
 
 
-def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_host_was(
+def test_another_run_has_the_kernel_sequences_and_says_how_fast_the_host_was(
     run: Path, tmp_path: Path
 ) -> None:
     """Times are not asserted: what a host does meanwhile is its own affair."""
-    from collector.record.in_turns import Waiting, record
     from collector.record.request import Request, Variant
+    from collector.record.session import record
 
     request = Request(
         model="gpt2",
@@ -141,63 +137,17 @@ def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_h
         replay_runs=None,
         floor_runs=12,
     )
-    waiting = Waiting(steady_budget_s=5.0, like=run)
-    second = record(Variant(request, "second", tmp_path / "second"), waiting)
+    (written,) = record([Variant(request, "second", tmp_path / "second")])
 
-    first, like = read_manifest(run), read_manifest(second)
+    first, second = read_manifest(run), read_manifest(written)
     assert first.host_speed is not None
-    assert like.host_speed is not None
-    assert like.host_speed.like == first.run_id
+    assert second.host_speed is not None
     assert len(first.trace_speeds_ns()) == 2
-    assert len(like.trace_speeds_ns()) == 4
-    assert len(like.host_speed.floor_ns or []) == 2
-    assert all(len(trace.unprofiled_step_wall_ns or []) == 3 for trace in like.traces)
+    assert len(second.trace_speeds_ns()) == 4
+    assert len(second.host_speed.floor_ns or []) == 2
+    assert all(len(trace.unprofiled_step_wall_ns or []) == 3 for trace in second.traces)
     sequences = [kernels(run / "trace.json.gz")]
-    sequences += [kernels(second / trace.file) for trace in like.traces]
-    assert len(sequences[0]) > 300
-    assert sequences[1] == sequences[0]
-    assert sequences[2] == sequences[0]
-
-
-def test_an_eager_run_and_one_of_graphs_are_recorded_in_turns(tmp_path: Path) -> None:
-    """Two processes on one GPU: traces alternate and do not overlap, the floor is in parts."""
-    common = [sys.executable, "-m", "collector.cli", "record", "--model", "gpt2"]
-    common += ["--prompt-len", "32", "--new-tokens", "3", "--warmup", "2"]
-    common += ["--latency-runs", "6", "--trace-runs", "3", "--replay", "off"]
-    common += ["--turns", str(tmp_path / "turns")]
-    started = [
-        subprocess.Popen(
-            [*common, "--mode", mode, "--out", str(tmp_path / mode), "--name", mode],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for mode in ("eager", "graph")
-    ]
-    for process in started:
-        _, said = process.communicate(timeout=200)
-        assert process.returncode == 0, said
-
-    runs = [read_manifest(tmp_path / mode) for mode in ("eager", "graph")]
-    runs.sort(key=lambda run: run.turns.seat if run.turns else 0)
-    spans: list[tuple[int, int, str]] = []
-    for run, other in zip(runs, reversed(runs), strict=True):
-        assert run.turns is not None
-        assert [partner.run_id for partner in run.turns.partners] == [other.run_id]
-        assert run.turns.cpu is not None
-        assert run.host_speed is not None
-        assert len(run.host_speed.floor_ns or []) == 2 * 5
-        floors = json.loads((tmp_path / run.name / "null_kernel.json").read_bytes())["floors"]
-        of_starts = [f for f in floors if f["definition"] == "api_start_to_kernel_start"]
-        assert [len(entry["samples_ns"]) for entry in of_starts] == [150] * 4
-        timed = [trace.file for trace in run.traces if trace.role == "trace"]
-        spans += [(*span(tmp_path / run.name / file), run.name) for file in timed]
-    spans.sort()
-    # The turn before the first trace is that of a profiled request which does not count.
-    assert [name for _, _, name in spans] == [runs[n].name for n in (1, 0, 0, 1, 1, 0)]
-    assert all(before[1] < after[0] for before, after in pairwise(spans))
-    eager = [tmp_path / "eager" / f"trace{n}.json.gz" for n in ("", "-2", "-3")]
-    sequences = [kernels(path) for path in eager]
+    sequences += [kernels(written / trace.file) for trace in second.traces]
     assert len(sequences[0]) > 300
     assert sequences[1] == sequences[0]
     assert sequences[2] == sequences[0]

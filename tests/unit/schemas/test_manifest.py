@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import RunDirectoryError
-from schemas.manifest import HostSpeed, Partner, TurnsTaken
+from schemas.manifest import Group, HostSpeed
 from schemas.run_directory import MANIFEST, read_manifest
 
 
@@ -30,7 +30,7 @@ def test_a_run_without_host_speed_has_none(tmp_path: Path, value: dict[str, Any]
     assert manifest.host_speed is None
     assert manifest.trace_speeds_ns() == []
     assert [t.unprofiled_step_wall_ns for t in manifest.traces] == [None] * 3
-    assert [t.attempts for t in manifest.traces] == [None] * 3
+    assert manifest.group is None
 
 
 def test_fields_that_a_later_program_added_are_left_alone(
@@ -64,7 +64,7 @@ def test_a_time_that_is_no_nanoseconds_is_refused(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("bad", [{}, [], "fast", {"definition": "x", "target_ns": 0}])
+@pytest.mark.parametrize("bad", [{}, [], "fast", {"definition": "x", "floor_ns": [0]}])
 def test_a_host_speed_that_is_none_is_refused(
     tmp_path: Path, value: dict[str, Any], bad: object
 ) -> None:
@@ -74,17 +74,13 @@ def test_a_host_speed_that_is_none_is_refused(
         read(tmp_path, value)
 
 
-def test_with_whom_turns_were_taken_is_read_back(tmp_path: Path, value: dict[str, Any]) -> None:
-    assert read(tmp_path, value).turns is None
-    partner = {"run_id": "4567", "name": "b"}
-    value["turns"] = {"seat": 1, "of": 2, "partners": [partner | {"later": 1}], "later": 1}
+def test_the_group_of_a_run_is_read_back(tmp_path: Path, value: dict[str, Any]) -> None:
+    value["group"] = {"id": "ab", "variant": 1, "variants": 2, "later": 1}
 
-    manifest = read(tmp_path, value)
-
-    assert manifest.turns == TurnsTaken(1, 2, None, [Partner("4567", "b")])
-    value["turns"]["cpu"] = 3
-    taken = {"seat": 1, "of": 2, "cpu": 3, "partners": [partner]}
-    assert json.loads(read(tmp_path, value).to_json())["turns"] == taken
+    assert read(tmp_path, value).group == Group("ab", 1, 2)
+    group = {"id": "ab", "variant": 1, "variants": 2, "cpu": 3}
+    value["group"] = group
+    assert json.loads(read(tmp_path, value).to_json())["group"] == group
 
 
 @pytest.mark.parametrize(
@@ -92,20 +88,17 @@ def test_with_whom_turns_were_taken_is_read_back(tmp_path: Path, value: dict[str
     [
         "b",
         ["b"],
-        {"seat": 1},
-        {"seat": "1", "of": 2},
-        {"seat": 1, "of": 2, "cpu": "3"},
-        {"seat": 1, "of": 2, "partners": "b"},
-        {"seat": 1, "of": 2, "partners": None},
-        {"seat": 1, "of": 2, "partners": ["b"]},
-        {"seat": 1, "of": 2, "partners": [{"run_id": "4567"}]},
-        {"seat": 1, "of": 2, "partners": [{"run_id": 4567, "name": "b"}]},
+        {"id": "ab"},
+        {"id": 1, "variant": 1, "variants": 2},
+        {"id": "ab", "variant": "1", "variants": 2},
+        {"id": "ab", "variant": 1, "variants": None},
+        {"id": "ab", "variant": 1, "variants": 2, "cpu": "3"},
     ],
 )
-def test_turns_that_are_none_are_refused(
+def test_a_group_that_is_none_is_refused(
     tmp_path: Path, value: dict[str, Any], bad: object
 ) -> None:
-    value["turns"] = bad
+    value["group"] = bad
 
     with pytest.raises(RunDirectoryError) as refused:
         read(tmp_path, value)

@@ -234,3 +234,25 @@ def test_the_floor_is_measured_among_the_traces_and_is_that_of_all_variants(
     (found,) = {json.dumps(r.floors[0][0].floors[0].samples_ns) for r in recordings}
     assert len(json.loads(found)) == parts == {1: 1, 2: 2, 10: 5}.get(runs if names != "a" else 1)
     assert all(len(recording.floors[0][1]) == 2 * parts for recording in recordings)
+
+
+def test_a_floor_that_was_measured_in_parts_has_the_samples_of_all() -> None:
+    def part(*samples: int, **others: list[int]) -> LaunchFloors:
+        floors = [LaunchFloor("cuLaunchKernel", "d", [*samples])]
+        floors += [LaunchFloor(api, "d", own) for api, own in others.items()]
+        return LaunchFloors({"d": "text"}, {}, floors)
+
+    parts = [part(1, 2), part(3), part(4, x=[9])]
+
+    assert kernel_replay.joined(parts) == part(1, 2, 3, 4, x=[9])
+
+
+@pytest.mark.parametrize("samples", ["0", "-1", "some"])
+def test_a_number_of_samples_that_is_none_is_refused(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], samples: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        record(checkpoint, tmp_path / "runs", "--replay", samples)
+
+    assert ended.value.code == 2
+    assert "--replay" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from schemas.run_directory import file_sha256, read_manifest
 
 def options(checkpoint: Path, out: Path, *more: str) -> list[str]:
     short = ["--prompt-len", "8", "--new-tokens", "3", "--warmup", "1", "--latency-runs", "2"]
-    where = ["--device", "cpu", "--dtype", "fp32", "--out", str(out), "--steady-budget", "0"]
+    where = ["--device", "cpu", "--dtype", "fp32", "--out", str(out)]
     return ["record", "--model", str(checkpoint), *short, *where, "--trace-runs", "2", *more]
 
 

@@ -16,7 +16,7 @@ from tus_server import Fault, TusServer
 
 pytest.importorskip("torch")
 
-NOBODY = "http://127.0.0.1:1"
+NO_SERVER = "http://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +62,13 @@ def test_a_recorded_run_is_sent(
 def test_a_recording_without_a_server_is_whole_and_spooled(
     spool: Spool, tmp_path: Path, server: TusServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = record_script(tmp_path, spool, "--upload", NOBODY)
+    code, out = record_script(tmp_path, spool, "--upload", NO_SERVER)
 
     assert code == 0
     assert capsys.readouterr().err.splitlines()[-1].endswith("sends it later.")
     assert read_manifest(out).name == "my"
     (entry,) = spool.entries()[0]
-    assert (entry.path, entry.url) == (str(out), NOBODY)
+    assert (entry.path, entry.url) == (str(out), NO_SERVER)
 
 
 def test_a_recording_that_the_server_refuses_is_whole_and_a_finding(
@@ -112,7 +112,7 @@ def test_delete_after_leaves_nothing_but_what_the_server_has(
 
 
 @pytest.mark.parametrize(
-    "options", [["--upload", "nowhere"], ["--upload", NOBODY, "--token-file", "/no/such"]]
+    "options", [["--upload", "nowhere"], ["--upload", NO_SERVER, "--token-file", "/no/such"]]
 )
 def test_what_could_not_be_sent_is_refused_before_the_recording(
     spool: Spool, tmp_path: Path, options: list[str]
@@ -132,11 +132,11 @@ def test_own_code_is_spooled_and_waits_for_no_server(
 
     monkeypatch.delenv("HOSTBOUND_TOKEN", raising=False)
     target = tmp_path / "mine"
-    with collector.recording(target, device="cpu", upload=NOBODY + "/", spool=spool.folder):
+    with collector.recording(target, device="cpu", upload=NO_SERVER + "/", spool=spool.folder):
         torch.ones(4).sum()
 
     (entry,) = spool.entries()[0]
-    assert (entry.path, entry.url, entry.state) == (str(target), NOBODY, "waiting")
+    assert (entry.path, entry.url, entry.state) == (str(target), NO_SERVER, "waiting")
 
 
 def test_own_code_goes_on_if_the_spool_is_gone_meanwhile(
@@ -144,7 +144,7 @@ def test_own_code_goes_on_if_the_spool_is_gone_meanwhile(
 ) -> None:
     import collector
 
-    with collector.recording(tmp_path / "mine", device="cpu", upload=NOBODY, spool=spool.folder):
+    with collector.recording(tmp_path / "mine", device="cpu", upload=NO_SERVER, spool=spool.folder):
         spool.folder.rmdir()
         spool.folder.write_text("a file")
 

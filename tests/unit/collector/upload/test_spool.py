@@ -23,7 +23,7 @@ from schemas.manifest import Manifest, TraceFile
 from schemas.upload_client import Uploader
 from tus_server import Fault, TusServer
 
-NOBODY = "http://127.0.0.1:1"
+NO_SERVER = "http://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
@@ -96,19 +96,19 @@ def test_an_entry_names_the_run_the_server_and_the_hash_but_no_token(
     spool: Spool, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOSTBOUND_TOKEN", "hb_secret")
-    assert upload(spool, run, "--to", NOBODY) == 1
+    assert upload(spool, run, "--to", NO_SERVER) == 1
 
     (file,) = spool.folder.glob("*.json")
     entry = json.loads(file.read_bytes())
-    assert (entry["path"], entry["url"], entry["state"]) == (str(run), NOBODY, "waiting")
+    assert (entry["path"], entry["url"], entry["state"]) == (str(run), NO_SERVER, "waiting")
     assert len(entry["sha256"]) == 64
     assert "hb_secret" not in file.read_text()
     assert stat.S_IMODE(spool.folder.stat().st_mode) == 0o700
 
 
 def test_the_same_run_for_the_same_server_is_one_entry(spool: Spool, run: Path) -> None:
-    upload(spool, run, run, "--to", NOBODY)
-    upload(spool, run, "--to", NOBODY + "/")
+    upload(spool, run, run, "--to", NO_SERVER)
+    upload(spool, run, "--to", NO_SERVER + "/")
 
     assert len(spool.entries()[0]) == 1
 
@@ -128,7 +128,7 @@ def test_a_server_that_is_not_there_is_waited_for_once(
 ) -> None:
     other = make_run(tmp_path / "runs" / "other")
 
-    assert upload(spool, run, other, "--to", NOBODY) == 1
+    assert upload(spool, run, other, "--to", NO_SERVER) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert "refused" in first
     assert "is not sent" in second
@@ -138,7 +138,7 @@ def test_a_server_that_is_not_there_is_waited_for_once(
 def test_only_what_goes_to_the_named_server_is_sent(
     server: TusServer, spool: Spool, run: Path
 ) -> None:
-    upload(spool, run, "--to", NOBODY)
+    upload(spool, run, "--to", NO_SERVER)
 
     assert upload(spool, "--to", server.url) == 0
     assert len(spool.entries()[0]) == 1
@@ -389,7 +389,7 @@ def test_a_spool_that_cannot_be_written_is_refused(
 ) -> None:
     (tmp_path / "file").touch()
 
-    assert upload(Spool(tmp_path / "file" / "spool"), run, "--to", NOBODY) == 2
+    assert upload(Spool(tmp_path / "file" / "spool"), run, "--to", NO_SERVER) == 2
     assert "--spool" in capsys.readouterr().err
 
 
@@ -402,14 +402,14 @@ def test_the_spool_is_where_a_programs_state_goes(monkeypatch: pytest.MonkeyPatc
 
 
 _SEND_AND_HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from collector.upload.spool import Spool
 spool = Spool(Path(sys.argv[1]))
 class Holding:
     def send(self, *_):
         print("sending", flush=True)
-        time.sleep(60)
+        sys.stdin.read()  # until the test ends it
 spool.deliver(spool.entries()[0][0], Holding())
 """
 
@@ -419,7 +419,9 @@ def test_what_another_process_sends_is_left_to_it_until_it_ends(
 ) -> None:
     spool.add(run, server.url)
     command = [sys.executable, "-c", _SEND_AND_HOLD, str(spool.folder)]
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"sending\n"
 
