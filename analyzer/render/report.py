@@ -436,11 +436,7 @@ def _host_speed(speed: dict[str, Any] | None, out: Console) -> None:
         ("during the latency requests", numbers.duration(speed["latency_ns"]), ""),
         ("during floor or kernel replay", numbers.duration(speed["floor_ns"]), ""),
     ]
-    if speed["like"]:
-        rows.append(("held to that of another run", numbers.duration(speed["target_ns"]), ""))
     out.print(table([("", "left"), ("", "right"), ("", "left")], rows))
-    for note in speed["notes"]:
-        out.print(Text(printable(f"  {note}")))
 
 
 def _predictions(value: dict[str, Any] | None, out: Console) -> None:

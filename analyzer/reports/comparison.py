@@ -130,7 +130,7 @@ def _pair(
         "turns": turns,
         "warnings": [
             *_unlike(a["run"], b["run"]),
-            *host_speed.differences(a["run"], b["run"], in_turns=turns is not None),
+            *host_speed.differences(a["run"], b["run"], interleaved=turns is not None),
             *_phase_warnings(a, b),
         ],
         "times": times,

@@ -1,7 +1,7 @@
 """How fast the host was while a run was recorded, and what that means for a comparison.
 
 The collector times a fixed piece of work beside each trace and has one request without profiler
-beside it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
+before it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
 slower. Unknown, as in every run of another recorder, is None.
 """
 
@@ -12,30 +12,35 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from schemas.run_directory import Manifest, manifest_from_dict
+from schemas.manifest import Group, Manifest
+from schemas.run_directory import manifest_from_json
 
 # Two speeds farther apart than this make host times incomparable.
 ALIKE = 0.03
-# In turns both runs met every speed of the host, but the fixed work itself takes up to a tenth
-# longer in one process than in another (docs/decisions/0007).
-ALIKE_IN_TURNS = 0.10
-NOTE = "host speed: "
+# Interleaved runs met every speed of the host, so only medians that really differ are warned of
+# (docs/decisions/0007).
+ALIKE_INTERLEAVED = 0.10
 
 
 def manifest_of(run: dict[str, Any]) -> Manifest | None:
     """The manifest of a run's row; None for a run that came without one."""
     if not run.get("manifest"):
         return None
-    return manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
+    return manifest_from_json(run["manifest"], Path(run["name"]))
+
+
+def group_of(run: dict[str, Any]) -> Group | None:
+    """The group of variants in which a run was recorded; None for one recorded alone."""
+    manifest = manifest_of(run)
+    return None if manifest is None else manifest.group
 
 
 def of_run(run: dict[str, Any]) -> dict[str, Any] | None:
     """What the manifest of a run's row says of its host's speed; None if nothing.
 
     Keys: definition; traces_ns, latency_ns, floor_ns (medians), trace_low_ns, trace_high_ns;
-    target_ns, like (recording whose speed it was held to); attempts (of each trace, None where
-    nobody counted); beside (by phase: unprofiled_ns, the median step just before the traces, and
-    inflation, the median of profiled over un-profiled step); notes.
+    beside (by phase: unprofiled_ns, the median step just before the traces, and inflation, the
+    median of profiled over un-profiled step).
     """
     manifest = manifest_of(run)
     if manifest is None or manifest.host_speed is None:
@@ -48,11 +53,7 @@ def of_run(run: dict[str, Any]) -> dict[str, Any] | None:
         "trace_high_ns": max(speeds, default=None),
         "latency_ns": _median(speed.latency_ns),
         "floor_ns": _median(speed.floor_ns or []),
-        "target_ns": speed.target_ns,
-        "like": speed.like,
-        "attempts": [trace.attempts for trace in manifest.traces if trace.role == "trace"],
-        "beside": _beside(manifest),
-        "notes": [note.removeprefix(NOTE) for note in manifest.notes if note.startswith(NOTE)],
+        "beside": _inflation(manifest),
     }
 
 
@@ -60,8 +61,8 @@ def _median(values: list[int]) -> int | None:
     return round(median(values)) if values else None
 
 
-def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """By phase: the un-profiled step beside the traces, and how much longer profiled ones took."""
+def _inflation(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """By phase: the un-profiled step before the traces, and how much longer profiled ones took."""
     found: dict[str, list[tuple[int, int]]] = {}
     for trace in manifest.traces:
         pairs = list(zip(trace.step_wall_ns, trace.unprofiled_step_wall_ns or (), strict=False))
@@ -70,8 +71,8 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
                 found.setdefault(phase, []).append(pair)
     return {
         phase: {
-            "unprofiled_ns": _median([bare for _, bare in pairs]),
-            "inflation": median(profiled / bare for profiled, bare in pairs),
+            "unprofiled_ns": _median([unprofiled for _, unprofiled in pairs]),
+            "inflation": median(profiled / unprofiled for profiled, unprofiled in pairs),
         }
         for phase, pairs in found.items()
     }
@@ -80,7 +81,7 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
 def phases_of(manifest: Manifest, steps: int) -> list[str]:
     """The phase of each step of a trace; none if the plan in the manifest has other steps."""
     result: list[str] = []
-    for part in cast("list[Any]", manifest.phases):
+    for part in manifest.phases:
         plan = cast("dict[str, Any]", part if isinstance(part, dict) else {})
         phase, count = plan.get("phase"), plan.get("steps")
         if not isinstance(phase, str) or type(count) is not int or not 0 <= count <= steps:
@@ -95,12 +96,12 @@ def _python(run: dict[str, Any]) -> list[str]:
     return versions.get("python", "").split(".")[:2]
 
 
-def differences(a: dict[str, Any], b: dict[str, Any], *, in_turns: bool = False) -> list[str]:
+def differences(a: dict[str, Any], b: dict[str, Any], *, interleaved: bool = False) -> list[str]:
     """Lines on what a host of another speed has to do with the differences of two runs.
 
     Args:
         a, b: Rows of `queries.run`; b is the one that is compared with a.
-        in_turns: They were recorded in turns with each other, and have ratios of pairs.
+        interleaved: They are variants of one group, and have ratios of pairs.
     """
     one, two = of_run(a), of_run(b)
     if one is None or two is None or one["definition"] != two["definition"]:
@@ -119,7 +120,7 @@ def differences(a: dict[str, Any], b: dict[str, Any], *, in_turns: bool = False)
         if before is None or after is None:
             continue
         ratio = max(before, after) / min(before, after)
-        if ratio - 1 <= (ALIKE_IN_TURNS if in_turns else ALIKE):
+        if ratio - 1 <= (ALIKE_INTERLEAVED if interleaved else ALIKE):
             continue
         line = (
             f"the host ran {ratio:.2f} times {'slower' if after > before else 'faster'} during "
@@ -129,7 +130,7 @@ def differences(a: dict[str, Any], b: dict[str, Any], *, in_turns: bool = False)
         if key == "traces_ns":
             line += (
                 ". The ratios of pairs of traces, above, bear that best"
-                if in_turns
+                if interleaved
                 else _estimate(one, two)
             )
         found.append(line)

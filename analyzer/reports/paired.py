@@ -1,4 +1,4 @@
-"""Two runs that were recorded in turns: trace k of one beside trace k of the other.
+"""Two runs that were recorded interleaved: trace k of one lies beside trace k of the other.
 
 What the host's speed did between the first trace and the last met both runs alike, and a pair of
 traces lies within seconds. So the median of the pairs' ratios is the fairest figure that two
@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from analyzer.reports import host_speed
-from schemas.run_directory import Partner
 
 _TIMES = {
     "orchestration": "T_Orchestration",
@@ -22,21 +21,16 @@ _TIMES = {
 }
 
 
-def in_turns(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Does each of two runs (rows as of `queries.run`) say that it took turns with the other?"""
-    return all(
-        other.get("recording_id") in [partner.run_id for partner in _turns(run)]
-        for run, other in ((a, b), (b, a))
-    )
-
-
-def _turns(run: dict[str, Any]) -> list[Partner]:
-    manifest = host_speed.manifest_of(run)
-    return [] if manifest is None or manifest.turns is None else manifest.turns.partners
+def are_interleaved(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Are two runs (rows as of `queries.run`) different variants of one group?"""
+    one, two = (host_speed.group_of(run) for run in (a, b))
+    if one is None or two is None:
+        return False
+    return one.id == two.id and one.variant != two.variant
 
 
 def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
-    """Compare trace by trace two runs that were recorded in turns; None for others.
+    """Compare trace by trace two runs that were recorded interleaved; None for others.
 
     Args:
         a, b: As of `report.figures`; b is compared with a.
@@ -46,9 +40,9 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
     of traces the ratio of their median steps, with orchestration_interval and so on as of
     `interval`; None where a run does not know it), sentence.
     """
-    if not in_turns(a["run"], b["run"]):
+    if not are_interleaved(a["run"], b["run"]):
         return None
-    sides = [(value["steps"], _beside(value["run"])) for value in (a, b)]
+    sides = [(value["steps"], _unprofiled(value["run"])) for value in (a, b)]
     phases: dict[str, dict[str, Any]] = {}
     for phase in a["phases"]:
         pairs = list(zip(*(_by_trace(*side, phase) for side in sides), strict=False))
@@ -59,7 +53,10 @@ def ratios(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
                 phases[phase][key] = median(found) if found else None
                 phases[phase][f"{key}_interval"] = interval(found or [])
                 phases[phase][f"{key}_ratios"] = found
-    return {"phases": phases, "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases)}
+    return {
+        "phases": phases,
+        "sentence": _sentence(a["run"]["name"], b["run"]["name"], phases),
+    }
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -81,26 +78,26 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _by_trace(
-    steps: list[dict[str, Any]], beside: list[dict[str, list[int]]], phase: str
+    steps: list[dict[str, Any]], unprofiled: list[dict[str, list[int]]], phase: str
 ) -> list[dict[str, float | None]]:
     """The median step of a phase in each trace, in the order of recording, by keys of _TIMES."""
     traces: dict[int, list[dict[str, Any]]] = {}
     for step in steps:
         if step["phase"] == phase:
             traces.setdefault(step["trace_id"], []).append(step)
-    if len(beside) != len(traces):
-        beside = [{} for _ in traces]
+    if len(unprofiled) != len(traces):
+        unprofiled = [{} for _ in traces]
     return [
         {
             "orchestration": _median([step["orchestration_ns"] for step in own]),
             "elapsed": _median([step["elapsed_ns"] for step in own]),
-            "unprofiled": _median(unprofiled.get(phase, [])),
+            "unprofiled": _median(before.get(phase, [])),
         }
-        for (_, own), unprofiled in zip(sorted(traces.items()), beside, strict=True)
+        for (_, own), before in zip(sorted(traces.items()), unprofiled, strict=True)
     ]
 
 
-def _beside(run: dict[str, Any]) -> list[dict[str, list[int]]]:
+def _unprofiled(run: dict[str, Any]) -> list[dict[str, list[int]]]:
     """The un-profiled steps just before each trace, by phase."""
     found: list[dict[str, list[int]]] = []
     manifest = host_speed.manifest_of(run)
@@ -138,13 +135,13 @@ def _sentence(base: str, other: str, phases: dict[str, dict[str, Any]]) -> str:
         figures = [f"{_TIMES[key]} {entry[key]:.3f}{_between(entry, key)}" for key in shown]
         parts += [f"{phase} {', '.join(figures)}"] if figures else []
     if not parts:
-        return "Recorded in turns, but no phase has times in both runs."
+        return "Recorded interleaved, but no phase has times in both runs."
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"
     most = max(entry["pairs"] for entry in phases.values())
     has_bounds = any(entry[f"{key}_interval"] for entry in phases.values() for key in _TIMES)
     return (
-        f"Recorded in turns: ratio of {other} to {base}, the median of {most} "
+        f"Recorded interleaved: ratio of {other} to {base}, the median of {most} "
         f"pair{'' if most == 1 else 's'} of traces, which the host's speed moves least: "
         f"{'; '.join(parts)}{'; in brackets 90 % confidence' if has_bounds else ''}."
     )
