@@ -11,12 +11,13 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from analyzer.attribution import evidence, step_dialects
 from analyzer.attribution.events import Annotations, LinkedTrace, Step, StepSource
-from analyzer.attribution.intervals import Bools, Ints, Nest
+from analyzer.attribution.intervals import Bools, Ints, Measure, Nest
 from analyzer.attribution.repetition import find_repetition
 from analyzer.attribution.step_dialects import CAPTURE, ENGINES, IDLE, StepMark
 
@@ -131,9 +132,10 @@ def _engine_steps(
 ) -> tuple[str, list[Step]]:
     """The engine whose marks are innermost, and its innermost marks as steps."""
     places = np.array(sorted(marks), np.int64)
-    parent = Nest(
-        annotations.thread[places], annotations.start[places], annotations.end[places], places
-    ).parents()
+    end = annotations.end[places]
+    nest = Nest(annotations.thread[places], annotations.start[places], end, places)
+    parent = nest.parents()
+    parent[end > end[parent]] = -1  # it begins in the other but ends after it
     is_step = np.array([marks[i].is_step for i in places.tolist()])
     leaf = is_step & ~_holds(parent, is_step)
     engine = Counter(marks[i].engine for i in places[leaf].tolist()).most_common(1)[0][0]
@@ -211,6 +213,43 @@ def measure_coverage(linked: LinkedTrace) -> None:
                 warm_up=sum(step.is_warm_up for step in linked.steps),
             )
         )
+
+
+@dataclass(frozen=True)
+class Between:
+    """From one step to the next on its thread.
+
+    Attributes:
+        period_ns: Start to start.
+        ns: End to start: scheduling, sampling on the host, output; negative if steps overlap.
+        exposed_ns: Of it, while no device was busy; None if no device was seen.
+    """
+
+    period_ns: int
+    ns: int
+    exposed_ns: int | None
+
+
+def between_steps(linked: LinkedTrace, busy: Measure) -> list[Between | None]:
+    """What lies between each step and the next one of its thread; None behind the last.
+
+    Args:
+        busy: Times at which any device is busy.
+    """
+    found: list[Between | None] = [None] * len(linked.steps)
+    seen = bool((~linked.device.bad).any())
+    last: dict[int, int] = {}
+    for i, step in enumerate(linked.steps):
+        before = last.get(step.thread)
+        last[step.thread] = i
+        if before is None:
+            continue
+        earlier = linked.steps[before]
+        low, high = earlier.end, max(step.start, earlier.end)
+        ran = int(busy.within(np.array([low]), np.array([high]))[0])
+        exposed = high - low - ran if seen else None
+        found[before] = Between(step.start - earlier.start, step.start - low, exposed)
+    return found
 
 
 def assign_steps(linked: LinkedTrace) -> None:

@@ -128,6 +128,9 @@ CREATE TABLE IF NOT EXISTS steps (
   elapsed_ns BIGINT,             -- start to the later of end_ns and the end of its last device event
   device_start_ns BIGINT,        -- first start of a device event that it launched; NULL without one
   device_end_ns BIGINT,          -- last end of one
+  period_ns BIGINT,              -- start to the start of the next step of its thread; NULL for the last
+  between_ns BIGINT,             -- end to that start: scheduling, sampling on the host, output
+  between_exposed_ns BIGINT,     -- of it, while no device was busy; NULL if no device was seen
   is_warm_up BOOLEAN,            -- a first repetition, slower than the rest; in no median
   outer_name VARCHAR,            -- the engine's mark around it
   engine VARCHAR,                -- vllm | sglang | tensorrt-llm | atom; NULL: no engine marked it

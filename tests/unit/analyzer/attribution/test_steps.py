@@ -104,6 +104,13 @@ def test_a_mark_on_another_thread_encloses_none(trace: TraceBuilder, linked: Lin
     assert [step.outer for step in found.steps] == [None, None]
 
 
+def test_marks_that_overlap_are_steps_of_their_own(trace: TraceBuilder, linked: Link) -> None:
+    trace.add_annotation("step[DECODE bs=4]", 0, 110).add_annotation("step[DECODE bs=4]", 100, 50)
+    found = linked(launches(trace, 10, 105))
+    assert [step.outer for step in found.steps] == [None, None]
+    assert found.calls.step.tolist() == [0, 1]
+
+
 def test_captures_and_idle_marks_are_no_steps_and_are_said(
     trace: TraceBuilder, linked: Link
 ) -> None:
@@ -161,6 +168,36 @@ def test_a_step_that_starts_no_device_event_has_no_device_range(
     assert ask("SELECT device_start_ns, device_end_ns FROM steps ORDER BY step_id") == [
         (15_000, 20_000),
         (None, None),
+    ]
+
+
+def test_what_lies_between_two_steps_is_kept_and_how_much_of_it_the_device_idled(
+    trace: TraceBuilder, stored: Callable
+) -> None:
+    """The kernel of the first step ends 35 us into the 50 us between: 15 us are exposed."""
+    for start in (0, 100, 200):
+        trace.add_annotation("step[DECODE bs=2]", start, 50)
+        trace.add_launch("kernel", start + 10, 70, start + 1)
+    ask = stored(trace)
+    assert ask("SELECT period_ns, between_ns, between_exposed_ns FROM steps ORDER BY step_id") == [
+        (100_000, 50_000, 15_000),
+        (100_000, 50_000, 15_000),
+        (None, None, None),
+    ]
+    # Of 150 us on the host three times 15 passed before the kernel began.
+    assert ask(
+        "SELECT phase, batch, steps, host_ns, device_ns, period_ns, between_ns, exposed_ns, "
+        "between_exposed_ns, overlap FROM step_groups"
+    ) == [("decode", 2, 3, 50_000, 70_000, 100_000, 50_000, 45_000, 30_000, 0.7)]
+
+
+def test_decode_steps_of_two_batches_are_two_groups(trace: TraceBuilder, stored: Callable) -> None:
+    for number, batch in enumerate((1, 64, 1)):
+        trace.add_annotation(f"step[DECODE bs={batch}]", 100 * number, 20 + batch)
+    ask = stored(launches(trace, 10, 110, 210))
+    assert ask("SELECT batch, steps, host_ns FROM step_groups ORDER BY batch") == [
+        (1, 2, 21_000),
+        (64, 1, 84_000),
     ]
 
 
