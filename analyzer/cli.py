@@ -240,9 +240,9 @@ def _through_server(
     """Load through the server that owns the store; None if there is none."""
     from analyzer import lake
     from analyzer.errors import AnalyzerError
-    from analyzer.server import discovery as owner
+    from analyzer.server import discovery
 
-    found, remark = owner.find(args.db)
+    found, remark = discovery.find(args.db)
     if remark:
         sys.stderr.write(f"analyzer: {remark}\n")
     if found is None:

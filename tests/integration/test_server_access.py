@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from analyzer.server import discovery as owner
+from analyzer.server import discovery
 from support.team_server import (
     ROOT,
     TeamServer,
@@ -453,7 +453,7 @@ def test_the_note_of_a_server_that_died_is_ignored_with_a_remark(tmp_path: Path)
     assert server.process is not None
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
-    assert owner.note_of(db).exists()
+    assert discovery.note_of(db).exists()
 
     done = analyzer("ingest", str(trace), "--db", str(db))
 

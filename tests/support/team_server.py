@@ -217,7 +217,7 @@ class TeamServer:
             self.process.kill()
 
     def workers(self) -> list[int]:
-        """Its worker processes: its children that spawned Python for it."""
+        """Its processes that convert."""
         assert self.process is not None
         found: list[int] = []
         for entry in Path("/proc").iterdir():
@@ -226,7 +226,7 @@ class TeamServer:
             with suppress(OSError):
                 stat = (entry / "stat").read_text().rpartition(")")[2].split()
                 command = (entry / "cmdline").read_bytes()
-                if int(stat[1]) == self.process.pid and b"spawn_main" in command:
+                if int(stat[1]) == self.process.pid and b"analyzer.server.jobs.worker" in command:
                     found.append(int(entry.name))
         return found
 

@@ -1,8 +1,8 @@
 """The process in which one SQL statement of a stranger runs, on a copy of one team's store.
 
-Reads a request as JSON on stdin, writes one byte and an answer on stdout: `A` and Arrow rows, or
-`E` and a line. Its environment is empty, it may write no file, and its keeper in `sql.py` kills it
-when it takes too long or too much memory. DuckDB itself refuses files, ATTACH, extensions and
+Takes a request as JSON, answers with one byte and the rest: `A` and Arrow rows, or `E` and a line.
+Its environment is empty, it may write no file, and `runner.py` kills it when it takes too long or
+too much memory. DuckDB itself refuses files, ATTACH, extensions and
 settings; what reads settings or the environment is refused here by name.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import sys
+import signal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow as pa
 from analyzer import lake, sandbox, sql_tree
 from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
+from analyzer.server import supervise
 
 ROWS, ERROR = b"A", b"E"
 
@@ -47,7 +48,7 @@ _PREFIXES = ("read_", "duckdb_", "pragma_", "pg_", "force_", "enable_", "disable
 
 
 class Request(msgspec.Struct):
-    """What the keeper asks."""
+    """What the server asks."""
 
     path: str
     sql: str
@@ -112,22 +113,27 @@ def _confine(request: Request) -> None:
 
 def main() -> None:
     """Answer one request."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    out = sys.stdout.buffer
-    _confine(request)
-    with contextlib.suppress(BrokenPipeError):
-        try:
-            table = answer(request)
-        except AnalyzerError as error:
-            text = str(error).replace(f"{Path(request.path)}", "the store")
-            out.write(ERROR + text.encode("utf-8", "replace"))
-        except MemoryError:
-            out.write(ERROR + b"the statement needs more memory than it may have; narrow it.")
-        else:
-            out.write(ROWS)
-            with pa.ipc.new_stream(cast("Any", out), table.schema) as writer:
-                writer.write_table(table)
-        out.flush()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C goes to the server alone
+    server = supervise.channel()
+    with contextlib.suppress(EOFError):  # the server has no use for it any more
+        request = msgspec.json.decode(server.receive(), type=Request)
+        _confine(request)
+        with contextlib.suppress(OSError):
+            server.send(*_answered(request))
+
+
+def _answered(request: Request) -> tuple[bytes, Any]:
+    try:
+        table = answer(request)
+        rows = pa.BufferOutputStream()
+        with pa.ipc.new_stream(rows, table.schema) as writer:
+            writer.write_table(table)
+        return ROWS, memoryview(rows.getvalue())
+    except AnalyzerError as error:
+        text = str(error).replace(f"{Path(request.path)}", "the store")
+        return ERROR, text.encode("utf-8", "replace")
+    except MemoryError:
+        return ERROR, b"the statement needs more memory than it may have; narrow it."
 
 
 if __name__ == "__main__":
