@@ -232,7 +232,7 @@ class Watcher:
         self.now = 1000.0
         self.gone: list[int] = []
         self.liveness = Liveness(database, self._requeue, lambda: self.now)
-        self._session: Connection = database.engines.alone.connect()
+        self._session: Connection = database.engines.reading.connect()
 
     def _requeue(self, servers: Sequence[int] | None) -> None:
         self.gone.extend(servers or ())
