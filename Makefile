@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 # -qq: pip says nothing unless something is wrong.
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
-BUILD  := pyproject.toml setup.py constraints.txt analyzer/_scan.c
+BUILD  := pyproject.toml setup.py constraints.txt analyzer/trace/_scan.c
 DB     := demo.duckdb
 EAGER  := gpt2-prefill-bs1-s512
 GRAPH  := gpt2-prefill-bs1-s512-graph
@@ -139,5 +139,5 @@ bench: .venv/.full
 clean:
 	rm -rf .venv .venv-fleet build dist *.egg-info screenshots benchmarks/data
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -f $(DB) $(DB).wal analyzer/_scan*.so
+	rm -f $(DB) $(DB).wal analyzer/trace/_scan*.so
 	find schemas collector hybrid analyzer webapp tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

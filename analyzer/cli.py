@@ -20,7 +20,7 @@ from schemas.errors import HostboundError
 from schemas.extras import require
 
 if TYPE_CHECKING:
-    from analyzer.ingest import Ingested
+    from analyzer.ingest.load import Ingested
 
 DEFAULT_DB = "hostbound.duckdb"
 
@@ -204,8 +204,8 @@ def ingest_command(args: argparse.Namespace) -> int:
     """Load runs; 1 if some could not be read but others could, or a trace has warnings; 2 if none
     could.
     """
-    from analyzer import engines
-    from analyzer.ingest import ingest
+    from analyzer.ingest import executors
+    from analyzer.ingest.load import ingest
 
     with _Progress(len(args.paths)) as progress:
         results = _through_server(args, progress) or ingest(
@@ -218,7 +218,7 @@ def ingest_command(args: argparse.Namespace) -> int:
             replace_runs=args.replace,
             keep_originals=args.keep_originals,
             jobs=args.jobs,
-            engine=engines.Ray(args.ray_address) if args.engine == "ray" else None,
+            engine=executors.Ray(args.ray_address) if args.engine == "ray" else None,
             progress=progress,
         )
     if args.json:
@@ -238,9 +238,9 @@ def _through_server(
     args: argparse.Namespace, progress: Callable[[str, int, int], None]
 ) -> list[Ingested] | None:
     """Load through the server that owns the store; None if there is none."""
-    from analyzer import lake
     from analyzer.errors import AnalyzerError
     from analyzer.server import discovery
+    from analyzer.store import ducklake
 
     found, remark = discovery.find(args.db)
     if remark:
@@ -253,7 +253,7 @@ def _through_server(
         "--engine ray": args.engine == "ray",
     }
     if asked := [option for option, wanted in beyond.items() if wanted]:
-        if lake.is_lake(args.db):
+        if ducklake.is_lake(args.db):
             return None  # which any number of processes may write to
         raise AnalyzerError(
             f"{args.db} belongs to the server at {found.url}, which does not take "
@@ -328,8 +328,8 @@ class _Progress:
 def runs_command(args: argparse.Namespace) -> int:
     """List runs."""
     from analyzer import numbers, queries
-    from analyzer.report import reading
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
+    from analyzer.reports.report import reading
 
     with queries.connect(args.db) as connection:
         found = queries.runs(connection).to_dicts()
@@ -375,7 +375,7 @@ def show_command(args: argparse.Namespace) -> int:
     import json
 
     from analyzer import numbers, queries
-    from analyzer.report_text import console, heading, printable, table
+    from analyzer.render.report import console, heading, printable, table
 
     with queries.connect(args.db) as connection:
         run_id = queries.find_run(connection, args.run)
@@ -451,8 +451,8 @@ def show_command(args: argparse.Namespace) -> int:
 def report_command(args: argparse.Namespace) -> int:
     """Print a report."""
     from analyzer import queries
-    from analyzer.report import report
-    from analyzer.report_text import console, print_report
+    from analyzer.render.report import console, print_report
+    from analyzer.reports.report import report
 
     with queries.connect(args.db) as connection:
         value = report(connection, queries.find_run(connection, args.run))
@@ -466,9 +466,9 @@ def report_command(args: argparse.Namespace) -> int:
 def predict_command(args: argparse.Namespace) -> int:
     """Print predictions."""
     from analyzer import queries
-    from analyzer.predict import DEFAULT, predict
-    from analyzer.predict_text import print_predictions
-    from analyzer.report_text import console
+    from analyzer.render.prediction import print_predictions
+    from analyzer.render.report import console
+    from analyzer.reports.prediction import DEFAULT, predict
 
     with queries.connect(args.db) as connection:
         value = predict(
@@ -484,9 +484,9 @@ def predict_command(args: argparse.Namespace) -> int:
 def compare_command(args: argparse.Namespace) -> int:
     """Print a comparison; 1 if a --fail-if condition holds."""
     from analyzer import queries
-    from analyzer.compare import compare, gate
-    from analyzer.compare_text import print_comparison
-    from analyzer.report_text import console
+    from analyzer.render.comparison import print_comparison
+    from analyzer.render.report import console
+    from analyzer.reports.comparison import compare, gate
 
     with queries.connect(args.db) as connection:
         value = compare(connection, [queries.find_run(connection, run) for run in args.runs])
@@ -509,7 +509,7 @@ def compare_command(args: argparse.Namespace) -> int:
 
 def sql_command(args: argparse.Namespace) -> int:
     """Run one read-only statement."""
-    from analyzer.sandbox import run_sql, write_table
+    from analyzer.store.sandbox import run_sql, write_table
 
     form = args.format or ("json" if args.json else "table")
     table = run_sql(args.db, args.sql, limit=args.limit, time_limit_s=args.time_limit)
@@ -520,7 +520,7 @@ def sql_command(args: argparse.Namespace) -> int:
 def export_command(args: argparse.Namespace) -> int:
     """Write a run's tables or its annotated trace."""
     from analyzer import queries
-    from analyzer.export import export
+    from analyzer.render.export import export
 
     with queries.connect(args.db) as connection:
         run_id = queries.find_run(connection, args.run)
@@ -538,9 +538,10 @@ def export_command(args: argparse.Namespace) -> int:
 
 def verify_command(args: argparse.Namespace) -> int:
     """Check a store; 1 if something is wrong with it."""
-    from analyzer.verify import verify
+    from analyzer.store.verify import verify
 
     if args.data:
+        require("server", "sqlalchemy")
         from analyzer.server.check import check
 
         problems = check(args.data)
@@ -560,7 +561,7 @@ def verify_command(args: argparse.Namespace) -> int:
 
 def maintain_command(args: argparse.Namespace) -> int:
     """Tidy a lake."""
-    from analyzer import database
+    from analyzer.store import database
 
     done = database.maintain(args.db, args.keep_days)
     if args.json:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from result_file import ROOT, Result, result
 
 if TYPE_CHECKING:
-    from analyzer.database import Connection
+    from analyzer.store.database import Connection
 
 
 @contextmanager
@@ -39,11 +39,12 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
     recordings in turns the ratios of their pairs of traces."""
     rows: list[Result] = []
     with stored(runs) as (connection, ids):
-        from analyzer import compare, queries
+        from analyzer import queries
+        from analyzer.reports import comparison
 
         steps = [queries.steps(connection, run_id) for run_id in ids]
         pairs = {
-            (a, b): compare.compare(connection, [ids[a], ids[b]])["pairs"][0]
+            (a, b): comparison.compare(connection, [ids[a], ids[b]])["pairs"][0]
             for a, b in combinations(range(len(ids)), 2)
         }
     phases = list(dict.fromkeys(step["phase"] for step in steps[0]))
@@ -160,7 +161,8 @@ def batch_rows(runs: list[Path]) -> list[Result]:
     pair of traces."""
     rows: list[Result] = []
     with stored(runs) as (connection, ids):
-        from analyzer import compare, queries
+        from analyzer import queries
+        from analyzer.reports import comparison
 
         batch = {run_id: queries.run(connection, run_id)["batch_size"] for run_id in ids}
         ordered = sorted(zip(ids, runs, strict=True), key=lambda pair: batch[pair[0]])
@@ -174,7 +176,7 @@ def batch_rows(runs: list[Path]) -> list[Result]:
             of = {"system": "hostbound", "phase": phase}
             spread = max(values) / min(values)
             rows.append(result("orchestration_max_to_min", "ratio", of, [spread]))
-        found = compare.compare(connection, [run_id for run_id, _ in ordered])["pairs"]
+        found = comparison.compare(connection, [run_id for run_id, _ in ordered])["pairs"]
         for pair, (_, run) in zip(found, ordered[1:], strict=True):
             for phase, entry in (pair["turns"] or {"phases": {}})["phases"].items():
                 names = f"{ordered[0][1].name}, {run.name}"

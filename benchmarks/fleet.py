@@ -22,9 +22,11 @@ from typing import Any
 # The parts of a fleet are started as the tests start them.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analyzer import database, queries
-from analyzer.ingest import RUN_TABLES, ingest
-from analyzer.verify import verify
+from analyzer import queries
+from analyzer.ingest import ingest
+from analyzer.store import database
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 from result_file import ROOT, Result, environment, print_table, result, write
 from tests.fleet.copies import copies
 from tests.fleet.services import Postgres, ray_cluster

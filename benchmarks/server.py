@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import result_file
 from analyzer import queries
-from analyzer.verify import verify
+from analyzer.store.verify import verify
 from collector.archive import Archive, open_archive
 from collector.endpoint import Answer, Endpoint
 from collector.upload import Uploader

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import study_record
-from analyzer import predict, queries
-from analyzer.database import Connection
+from analyzer import queries
 from analyzer.ingest import ingest
+from analyzer.reports import prediction
+from analyzer.store.database import Connection
 from collector_analyse import above_floor
 from result_file import RESULTS, ROOT, Result, result
 from schemas.run_directory import read_manifest
@@ -154,7 +155,7 @@ def _predictions(
             continue
         if not queries.totals(connection, ids[name])["kernels"]:
             continue  # rehearsed on a CPU
-        value = predict.predict(connection, ids[name], CHANGES)
+        value = prediction.predict(connection, ids[name], CHANGES)
         graph = ids.get(name.removesuffix("-eager") + "-graph")
         bare = _bare(connection, graph) if graph else {}
         for phase, figures in value["phases"].items():
@@ -197,7 +198,7 @@ def _events(connection: Connection, run_id: str, phase: str) -> Counter[str]:
 def _compiled(connection: Connection) -> Iterator[Result]:
     """The package's eager and compiled samples: bounds, and what a compiled step took."""
     eager, compiled = (queries.find_run(connection, name) for name in COMPILED)
-    (one,) = predict.predict(connection, eager, ("compile",))["predictions"]
+    (one,) = prediction.predict(connection, eager, ("compile",))["predictions"]
     tags = {"item": 8, "name": COMPILED[0], "change": "compile", "grain": "median step"}
     for key in ("low_ns", "high_ns"):
         yield result(f"compile_{key[:-3]}", "ns", tags, [one[key]])
@@ -216,7 +217,7 @@ def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[R
             continue
         bare = _bare(connection, other)
         what = f"cpu-faster:{share:.4f}"
-        for one in predict.predict(connection, base, (what,))["predictions"]:
+        for one in prediction.predict(connection, base, (what,))["predictions"]:
             tags = {"item": 6, "load": label, "phase": one["phase"], "share": round(share, 4)}
             for key in ("predicted_ns", "low_ns", "high_ns", "base_ns"):
                 if one[key] is not None:

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import study_tables as t
-from analyzer import predict
+from analyzer.reports import prediction
 from result_file import RESULTS, ROOT
 from study_tables import MS, US, Book, number
 
@@ -347,7 +347,7 @@ was measured at one prompt length (256), not at each."""
 
 def _predictions(book: Book, _beside: Others) -> str:
     errors = t.errors(book)
-    assumed = predict.GAPS["NVIDIA H200"].mean_ns
+    assumed = prediction.GAPS["NVIDIA H200"].mean_ns
     phases = [100 * median(t.errors(book, phase)) for phase in ("prefill", "decode")]
     gaps = [row["p50"] for row in book.all("graph_gap", of="mean")]
     decode = [100 * (ratio - 1) for ratio in t.busy_ratio(book, "decode")]

@@ -21,10 +21,13 @@ from typing import Any, cast
 import polars as pl
 import streamlit as st
 
-from analyzer import compare as compare_module
-from analyzer import database, predict, queries, report, sandbox, timeline, turns
 from analyzer import ingest as ingest_module
+from analyzer import queries
 from analyzer.errors import AnalyzerError
+from analyzer.queries import timeline
+from analyzer.reports import comparison as compare_module
+from analyzer.reports import prediction, report
+from analyzer.store import database, rwlock, sandbox
 from webapp import visitor
 
 STORE_VARIABLE = "HOSTBOUND_DB"
@@ -50,7 +53,7 @@ def stamp(path: Path) -> Stamp:
 
 def take_turns() -> None:
     """Let readers and an upload of this process wait for each other, which DuckDB does not."""
-    turns.arrange(store())
+    rwlock.arrange(store())
 
 
 def exists() -> bool:
@@ -77,7 +80,7 @@ def _schema(connection: Any) -> list[dict[str, Any]]:
 
 
 def _predictions(connection: Any, run_id: str) -> dict[str, Any] | None:
-    return predict.for_report(connection, run_id, queries.steps(connection, run_id))
+    return prediction.for_report(connection, run_id, queries.steps(connection, run_id))
 
 
 def _distribution(
@@ -191,7 +194,7 @@ def profile(
 
 
 class Statement:
-    """A statement that a person typed, being answered in a thread; see `analyzer.sandbox`.
+    """A statement that a person typed, being answered in a thread; see `analyzer.store.sandbox`.
 
     Outside the caches: what a person cancels must not be waited for by another.
     """

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from analyzer import database
 from analyzer.server.db.database import Database, open_database
 from analyzer.server.db.tables import jobs, uploads
 from analyzer.server.layout import Layout, is_sha256
 from analyzer.server.uploads.blobs import Blobs, open_blobs
-from analyzer.verify import Problem, verify
+from analyzer.store import database
+from analyzer.store.verify import Problem, verify
 
 
 def check(data: Path) -> list[Problem]:

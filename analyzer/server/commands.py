@@ -164,7 +164,7 @@ def _add_jobs(commands: Any) -> None:
 
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until stopped."""
-    require("server", "fastapi", "uvicorn", "prometheus_client")
+    require("server", "fastapi", "uvicorn", "prometheus_client", "sqlalchemy")
     from analyzer.server.jobs import memory
     from analyzer.server.limits import Limits
     from analyzer.server.serve import ServeOptions, serve
@@ -200,6 +200,7 @@ def _layout(args: argparse.Namespace) -> Layout:
 
 def _tokens(layout: Layout, make: bool = False) -> Tokens:
     """The tokens of a server's folder or lake; only who creates one may make the folder."""
+    require("server", "sqlalchemy")
     from analyzer.server.auth.tokens import Tokens
     from analyzer.server.db.database import open_database
 
@@ -217,7 +218,7 @@ def _print_json(value: Any) -> None:
 
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
-    from analyzer.server.auth.tokens import parse_scopes
+    from analyzer.server.auth.principal import parse_scopes
 
     layout = _layout(args)
     layout.check_team(args.team)  # before a folder is made for it
@@ -240,7 +241,7 @@ def token_list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(tokens)
         return 0
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
 
     shown = [
         (
@@ -293,8 +294,10 @@ def jobs_command(args: argparse.Namespace) -> int:
         if not args.json:
             sys.stderr.write(f"analyzer: {client.get('/api/v1/usage')['text']}\n")
     else:
+        require("server", "sqlalchemy")
         from analyzer.server.db.database import open_database
-        from analyzer.server.jobs.queue import STATES, Jobs
+        from analyzer.server.jobs.job import STATES
+        from analyzer.server.jobs.queue import Jobs
 
         states = (args.state,) if args.state else STATES
         layout = _layout(args)
@@ -310,7 +313,7 @@ def jobs_command(args: argparse.Namespace) -> int:
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
-    from analyzer.report_text import console, table
+    from analyzer.render.report import console, table
 
     shown = [
         (

@@ -12,10 +12,10 @@ from typing import IO, Any
 import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import Ingested
+from analyzer.ingest.load import Ingested
 from analyzer.server.auth.policy import OPEN
 from analyzer.server.auth.principal import Principal
-from analyzer.server.jobs.queue import STATES, Job
+from analyzer.server.jobs.job import STATES, Job
 from analyzer.server.service import Service
 from analyzer.server.uploads.uploads import Announced
 

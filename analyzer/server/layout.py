@@ -83,9 +83,9 @@ class Layout:
         """The lake file, if the store is a lake: then tokens and jobs are in its PostgreSQL."""
         if self.db is None:
             return None
-        from analyzer import lake  # heavy, and not needed without a store
+        from analyzer.store import ducklake  # heavy, and not needed without a store
 
-        return self.db if lake.is_lake(self.db) else None
+        return self.db if ducklake.is_lake(self.db) else None
 
     @property
     def database(self) -> Path:
@@ -147,12 +147,15 @@ class Layout:
         Raises:
             AnalyzerError: It is none, or no file can be made there.
         """
-        from analyzer import database, lake  # heavy, and not needed by who only looks for a path
+        from analyzer.store import (  # heavy, and not needed by who only looks for a path
+            database,
+            ducklake,
+        )
 
         if self.db is None:
             return
-        if lake.is_lake(self.db):
-            lake.read(self.db)
+        if ducklake.is_lake(self.db):
+            ducklake.read(self.db)
         elif not self.db.parent.is_dir():
             raise AnalyzerError(f"{self.db.parent} is no folder; make it or choose another --db.")
         if database.exists(self.db):

@@ -15,8 +15,8 @@ from analyzer.server.auth.principal import SESSION_COOKIE, Principal
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from analyzer.ingest import Ingested
-    from analyzer.server.jobs.queue import Job
+    from analyzer.ingest.load import Ingested
+    from analyzer.server.jobs.job import Job
 
 
 class Hosting(Protocol):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from analyzer import sources
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import Ingested
-from analyzer.kineto import Finding
+from analyzer.ingest import sources
+from analyzer.ingest.load import Ingested
 from analyzer.server.client import Client
 from analyzer.server.discovery import Owner
 from analyzer.server.uploads.archives import CAPTURE_FOLDER
+from analyzer.trace.kineto import Finding
 from schemas.errors import HostboundError
 
 Progress = Callable[[str, int, int], None]

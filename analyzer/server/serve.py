@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from analyzer import lake
 from analyzer.errors import AnalyzerError
 from analyzer.server import discovery, logs
 from analyzer.server.auth import oidc
@@ -31,6 +30,7 @@ from analyzer.server.http.middleware import PAGE_UPLOAD_BYTES, Asgi, Middleware
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.service import Service, build
+from analyzer.store import ducklake
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _layout(options: ServeOptions) -> Layout:
         return Layout(options.data)
     if options.data is None:
         return Layout.of_store(options.db)
-    if not lake.is_lake(options.db):
+    if not ducklake.is_lake(options.db):
         raise AnalyzerError(
             f"--db {options.db} with --data is for a lake (*.toml), which several servers share; "
             "leave one of the two out."

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzer import database as store
-from analyzer import turns
 from analyzer.server.auth.policy import AccessPolicy
 from analyzer.server.auth.rate_limit import RateLimit
 from analyzer.server.auth.tokens import Tokens
@@ -22,6 +20,8 @@ from analyzer.server.metrics import Metrics
 from analyzer.server.sql.runner import SqlRunner
 from analyzer.server.uploads.blobs import Blobs, open_blobs
 from analyzer.server.uploads.uploads import Uploads
+from analyzer.store import database as store
+from analyzer.store import rwlock
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Service:
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""
         path = self.layout.store(team)
-        turns.arrange(path)
+        rwlock.arrange(path)
         return path
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import PAGES
-from tests.unit.test_sandbox import RUNAWAY
+from tests.unit.analyzer.store.test_sandbox import RUNAWAY
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"

@@ -13,8 +13,8 @@ import threading
 import time
 from pathlib import Path
 
-from analyzer.engines import Ray
 from analyzer.ingest import ingest
+from analyzer.ingest.executors import Ray
 
 # How Ray names a process that is at work on a task.
 AT_WORK = b"ray::_done"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import database
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import RUN_TABLES, ingest
+from analyzer.ingest import ingest
 from analyzer.server.check import check
-from analyzer.verify import verify
+from analyzer.store import database
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 from fleet.services import Postgres
 from support.team_server import TeamServer, trace_bytes
 

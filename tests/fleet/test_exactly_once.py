@@ -16,11 +16,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analyzer import database
-from analyzer import lake as lake_module
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.ingest import RUN_TABLES, ingest
-from analyzer.verify import verify
+from analyzer.ingest import ingest
+from analyzer.store import database
+from analyzer.store import ducklake as lake_module
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 from conftest import missing
 from fleet.copies import copies
 from fleet.services import ROOT, Absent, Postgres, ray_cluster

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import cli, database, lake
+from analyzer import cli
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
+from analyzer.store import database, ducklake
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_a_wrong_lake_file_is_refused_in_one_line(tmp_path: Path, text: str, wor
     file = tmp_path / "lake.toml"
     file.write_text(text)
     with pytest.raises(AnalyzerError, match=words) as caught:
-        lake.read(file)
+        ducklake.read(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -103,11 +104,11 @@ def test_an_extension_that_was_tampered_with_is_refused(lake: Path, tmp_path, mo
 
 
 def lake_variable() -> str:
-    return lake.EXTENSIONS_VARIABLE
+    return ducklake.EXTENSIONS_VARIABLE
 
 
 def lake_extensions() -> tuple[str, ...]:
-    return lake.EXTENSIONS[:2]
+    return ducklake.EXTENSIONS[:2]
 
 
 def lake_extension_file(name: str) -> Path:

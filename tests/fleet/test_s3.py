@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import cli, database, sandbox
+from analyzer import cli
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import RUN_TABLES, Ingested, ingest
-from analyzer.verify import verify
+from analyzer.ingest import Ingested, ingest
+from analyzer.store import database, sandbox
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 from fleet.copies import copies
 from fleet.services import ObjectStore
 

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from analyzer import cli, database, queries, sandbox
+from analyzer import cli, queries
 from analyzer.errors import AnalyzerError
-from analyzer.export import export
-from analyzer.ingest import RUN_TABLES, ingest
-from analyzer.report import report
-from analyzer.report_text import print_report
-from analyzer.verify import verify
+from analyzer.ingest import ingest
+from analyzer.render.export import export
+from analyzer.render.report import print_report
+from analyzer.reports.report import report
+from analyzer.store import database, sandbox
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 
 VIEWS = ("run_totals", "step_totals", "op_events", "links", "launch_costs", "kernel_summary")
 # Of the moment and place of the load.

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analyzer import cli, database
+from analyzer import cli
 from analyzer.ingest import ingest
 from analyzer.server import serve
+from analyzer.store import database
 from fleet.services import ROOT, free_port
 
 PAGES = ("runs", "run", "timeline", "kernels", "compare", "sweep", "sql")

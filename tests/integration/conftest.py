@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tracebuilder import TraceBuilder
+from tests.support.tracebuilder import TraceBuilder
 
 
 @pytest.fixture(scope="session")

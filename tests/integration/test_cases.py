@@ -10,8 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from analyzer import database, native_scanner
 from analyzer.ingest import Ingested, ingest
+from analyzer.store import database
+from analyzer.trace import native_scanner
 
 FILES = (
     "01-inf-bandwidth.json",

@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analyzer import native_scanner
 from analyzer.ingest import ingest
+from analyzer.trace import native_scanner
 
 # (trace, mutations): the budget in CI. Seeded, so that a failure can be had again.
 BUDGET = (

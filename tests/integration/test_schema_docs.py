@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import database
 from analyzer.ingest import ingest
-from analyzer.sandbox import run_sql
+from analyzer.store import database
+from analyzer.store.sandbox import run_sql
 from schemas.run_directory import MANIFEST
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")

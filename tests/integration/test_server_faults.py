@@ -23,8 +23,8 @@ from typing import cast
 import duckdb
 import pytest
 
-from analyzer import database
 from analyzer.server.check import check
+from analyzer.store import database
 from collector.archive import Archive, open_archive
 from collector.endpoint import parse_endpoint
 from collector.upload import GaveUp, Stored, Uploader

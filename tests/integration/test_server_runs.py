@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from analyzer import compare, queries, report
+from analyzer import queries
 from analyzer.ingest import ingest
+from analyzer.reports import comparison, report
 from analyzer.server.check import check
 from support.team_server import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
 
@@ -74,7 +75,7 @@ def test_the_same_run_is_read_as_the_command_line_reads_it(
     with queries.connect(db) as store:
         ids = [queries.find_run(store, name) for name in (EAGER, GRAPH)]
         expected = report.report(store, ids[0])
-        compared = compare.compare(store, ids)
+        compared = comparison.compare(store, ids)
 
     answer = client.get(f"/api/v1/runs/{EAGER}/report").json()
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analyzer import database
 from analyzer.errors import AnalyzerError
-from analyzer.ingest import RUN_TABLES, ingest
-from analyzer.verify import verify
+from analyzer.ingest import ingest
+from analyzer.store import database
+from analyzer.store.verify import verify
+from analyzer.store.write import RUN_TABLES
 from schemas.errors import HostboundError
 from schemas.run_directory import Manifest, TraceFile, file_sha256
-from tracebuilder import TraceBuilder, worked_example
+from tests.support.tracebuilder import TraceBuilder, worked_example
 
 INGEST = """
 import sys

@@ -24,7 +24,7 @@ from collector.spool import Spool
 from collector.upload import Uploader
 from schemas.run_directory import file_sha256
 from support.team_server import TeamServer, free_port, make_distinct_run
-from tracebuilder import TraceBuilder
+from tests.support.tracebuilder import TraceBuilder
 
 pytest.importorskip("fastapi")
 

@@ -27,7 +27,7 @@ from typing import Any
 import httpx
 
 from analyzer import queries
-from analyzer.verify import verify
+from analyzer.store.verify import verify
 from schemas.run_directory import file_sha256
 
 ROOT = Path(__file__).resolve().parents[2]

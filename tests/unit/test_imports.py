@@ -20,7 +20,7 @@ HEAVY = ANALYSIS_SIDE | GPU_SIDE | {"numpy", "pandas", "msgspec"}
 NOT_TO_IMPORT = (
     "webapp.pages",
     "webapp.app",
-    "analyzer._scan",
+    "analyzer.trace._scan",
     *(() if importlib.util.find_spec("triton") else ("hybrid.kernels",)),
 )
 

@@ -18,8 +18,9 @@ sys.path.append(str(ROOT / "benchmarks"))
 import study_analyse  # noqa: E402
 import study_page  # noqa: E402
 import study_tables as t  # noqa: E402
-from analyzer import predict, queries  # noqa: E402
+from analyzer import queries  # noqa: E402
 from analyzer.ingest import ingest  # noqa: E402
+from analyzer.reports import prediction  # noqa: E402
 from result_file import result  # noqa: E402
 
 
@@ -70,7 +71,7 @@ def test_the_analyzer_says_how_good_its_predictions_were(recorded: dict[str, Any
         f"largest {100 * max(errors):.1f} %",
         f"{t.within(book)} within the bounds",
     ):
-        assert part in predict.VALIDATED
+        assert part in prediction.VALIDATED
 
 
 @pytest.mark.parametrize("batch", [1, 16])
@@ -81,7 +82,7 @@ def test_the_runs_kept_here_foretell_what_the_study_says(
     ingest([ROOT / "benchmarks" / "runs" / name for name in names], tmp_path / "db", jobs=1)
     with queries.connect(tmp_path / "db") as connection:
         run = queries.find_run(connection, names[0])
-        value = predict.predict(connection, run, ["graphs"])
+        value = prediction.predict(connection, run, ["graphs"])
 
     said = {p["phase"]: p for p in t.predicted_graphs(t.Book(recorded)) if p["name"] == names[0]}
     assert {p["phase"]: p["predicted_ns"] for p in value["predictions"]} == {

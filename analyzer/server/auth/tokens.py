@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Row, func, select, true
 
 from analyzer.errors import AnalyzerError
-from analyzer.server.auth.principal import SCOPES, Principal
+from analyzer.server.auth.principal import Principal, parse_scopes
 from analyzer.server.db.database import Database
 from analyzer.server.db.tables import sessions, tokens
 from analyzer.server.layout import check_team
@@ -49,20 +49,6 @@ class Token:
 def hashed(token: str) -> bytes:
     """What is stored of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
-def parse_scopes(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Scopes from "upload,read", in their fixed order.
-
-    Raises:
-        AnalyzerError: One is not known, or there is none.
-    """
-    names = [n.strip() for n in (text.split(",") if isinstance(text, str) else text)]
-    unknown = [name for name in names if name not in SCOPES]
-    if unknown or not names:
-        what = repr(unknown[0]) if unknown else "nothing"
-        raise AnalyzerError(f"{what} is no scope; give some of {', '.join(SCOPES)}.")
-    return tuple(scope for scope in SCOPES if scope in names)
 
 
 class Tokens:

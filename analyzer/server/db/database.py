@@ -233,9 +233,9 @@ def open_database(layout: Layout, make: bool = True) -> Database:
             layout.check()
         return open_sqlite(layout.database)
     require("fleet", "psycopg")
-    from analyzer import lake  # heavy, and not needed without one
+    from analyzer.store import ducklake  # heavy, and not needed without one
 
-    found = lake.read(layout.lake)
+    found = ducklake.read(layout.lake)
     return open_postgres(found.catalog, f"{found.schema}_server", str(layout.lake), make)
 
 

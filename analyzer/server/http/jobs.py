@@ -11,7 +11,7 @@ from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
 from analyzer.server.http.access import needs, service_of
 from analyzer.server.http.uploads import errors, job_shown
-from analyzer.server.jobs.queue import STATES
+from analyzer.server.jobs.job import STATES
 
 router = APIRouter()
 

@@ -13,11 +13,10 @@ import orjson
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 
-from analyzer import compare as compare_module
-from analyzer import database, ingest, queries, sandbox
-from analyzer import report as report_module
-from analyzer.database import Connection
+from analyzer import queries
 from analyzer.errors import AnalyzerError
+from analyzer.reports import comparison as compare_module
+from analyzer.reports import report as report_module
 from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
 from analyzer.server.http.access import needs, service_of
@@ -25,6 +24,9 @@ from analyzer.server.http.uploads import errors
 from analyzer.server.service import Service
 from analyzer.server.sql.snapshots import Crowded
 from analyzer.server.uploads.uploads import Upload
+from analyzer.store import database, sandbox
+from analyzer.store.database import Connection
+from analyzer.store.write import delete_run
 
 router = APIRouter()
 
@@ -139,7 +141,7 @@ def report(
         value = report_module.report(connection, find(connection, run))
     if format == "json":
         return as_json(value)
-    from analyzer.report_text import console, print_report
+    from analyzer.render.report import console, print_report
 
     text = io.StringIO()
     print_report(value, console(text))
@@ -183,8 +185,8 @@ def compare(
         value = compare_module.compare(connection, [find(connection, name) for name in wanted])
     if format == "json":
         return as_json(value)
-    from analyzer.compare_text import print_comparison
-    from analyzer.report_text import console
+    from analyzer.render.comparison import print_comparison
+    from analyzer.render.report import console
 
     text = io.StringIO()
     print_comparison(value, console(text))
@@ -255,7 +257,7 @@ def delete(
     service.jobs.forget_run(who.team, run_id)
     with database.open_for_writing(service.store(who.team)) as connection:
         connection.execute("BEGIN TRANSACTION")
-        ingest.delete_run(connection, run_id)
+        delete_run(connection, run_id)
         connection.execute("COMMIT")
     service.log("run deleted", team=who.team, run=run_id, by=who.token_id)
     return {"deleted": run_id}

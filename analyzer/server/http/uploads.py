@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
 from analyzer.server.http.access import needs, service_of
-from analyzer.server.jobs.queue import Job
+from analyzer.server.jobs.job import Job
 from analyzer.server.layout import is_id, is_sha256
 from analyzer.server.service import Service
 from analyzer.server.uploads.uploads import (

@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Text, cast, func, literal, select, true, type_coerce
@@ -19,49 +18,9 @@ from sqlalchemy import Connection, Row, Select, Text, cast, func, literal, selec
 from analyzer.server.db import tables
 from analyzer.server.db.database import Database
 from analyzer.server.db.tables import jobs
+from analyzer.server.jobs.job import STATES, Job
 
-STATES = ("queued", "running", "done", "failed")
 _MOST_ATTEMPTS = 10  # a server that is killed is seldom the fault of what it converts
-
-
-@dataclass(frozen=True)
-class Job:
-    """A conversion: a row of the table, column by column.
-
-    Times are Unix seconds by the server's clock, None before that has happened.
-
-    Attributes:
-        seq: Counts up over all teams.
-        metadata: As announced with the upload.
-        attempts: How often it was begun.
-        claim: The number by which it was taken last.
-        error: A line that says why it failed.
-        run_ids: Runs that it made and that were not deleted.
-        results: `analyzer.ingest.Ingested` of each source, as JSON has it.
-        server: Which server took it last; None where there is one only.
-    """
-
-    seq: int
-    id: str
-    team: str
-    sha256: str
-    name: str | None
-    metadata: dict[str, Any]
-    state: str
-    attempts: int
-    claim: int
-    error: str | None
-    run_ids: list[str]
-    results: list[dict[str, Any]]
-    queued_at: float
-    started_at: float | None
-    finished_at: float | None
-    server: int | None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is done or has failed."""
-        return self.state in ("done", "failed")
 
 
 def insert(

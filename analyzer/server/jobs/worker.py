@@ -132,7 +132,7 @@ def main() -> None:
 
 def convert(task: Task, turn: Turn) -> Done:
     """Convert an original; each commit happens in a `turn`."""
-    from analyzer import sources
+    from analyzer.ingest import sources
 
     try:
         options = _options(task)
@@ -168,7 +168,7 @@ def _several(failed: list[str], count: int) -> str:
 
 def _inside(content: Path) -> list[Path]:
     """Run directories and traces in an archive, one folder deep or directly."""
-    from analyzer import sources
+    from analyzer.ingest import sources
 
     try:
         return sources.find([content])
@@ -180,7 +180,7 @@ def _inside(content: Path) -> list[Path]:
 
 
 def _options(task: Task) -> Any:
-    from analyzer.sources import Options
+    from analyzer.ingest.sources import Options
 
     given = task.metadata.get("step_annotation") or ()
     globs = (given,) if isinstance(given, str) else tuple(str(glob) for glob in given)
@@ -193,7 +193,8 @@ def _options(task: Task) -> Any:
 
 
 def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> dict[str, Any]:
-    from analyzer import ingest, prepare, sources
+    from analyzer import ingest
+    from analyzer.ingest import prepare, sources
 
     try:
         source = sources.describe(path, name, options)

@@ -1,7 +1,7 @@
 """The workers: each has a thread that takes jobs, supervises its process, and outlives it.
 
 A worker that dies or is killed costs its job an attempt, never the server, another job or the
-store. Commits take turns with the server's readers (`analyzer.turns`).
+store. Commits take turns with the server's readers (`analyzer.store.rwlock`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from analyzer import database, turns
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.jobs import worker
-from analyzer.server.jobs.queue import Job, Jobs
+from analyzer.server.jobs.job import Job
+from analyzer.server.jobs.queue import Jobs
 from analyzer.server.jobs.worker import Done, Task
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.logs import Log
 from analyzer.server.supervise import Child, Stopped
 from analyzer.server.uploads.blobs import Blobs
+from analyzer.store import database, rwlock
 from schemas.errors import HostboundError
 
 _AWAY_S = 2.0
@@ -218,7 +219,7 @@ class _Supervisor(threading.Thread):
                 if message[:1] == worker.DONE:
                     return worker.decode_done(message[1:])
                 waited = time.monotonic()
-                with turns.arrange(task.store).writing(database.LOCK_PATIENCE_S):
+                with rwlock.arrange(task.store).writing(database.LOCK_PATIENCE_S):
                     deadline += time.monotonic() - waited  # waiting is not the job's own time
                     child.send(worker.GO)
                     self._receive(child, deadline, committing=True)

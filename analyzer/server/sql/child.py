@@ -1,9 +1,9 @@
-"""The process in which one SQL statement of a stranger runs, on a copy of one team's store.
+"""The process in which one SQL statement of an untrusted client runs, on a copy of a team's store.
 
 Takes a request as JSON, answers with one byte and the rest: `A` and Arrow rows, or `E` and a line.
 Its environment is empty, it may write no file, and `runner.py` kills it when it takes too long or
-too much memory. DuckDB itself refuses files, ATTACH, extensions and
-settings; what reads settings or the environment is refused here by name.
+too much memory. DuckDB itself refuses files, ATTACH, extensions and settings; what reads settings
+or the environment is refused here by name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from analyzer import lake, sandbox, sql_tree
-from analyzer.database import Connection
 from analyzer.errors import AnalyzerError
 from analyzer.server import supervise
+from analyzer.store import ducklake, sandbox, sql_tree
+from analyzer.store.database import Connection
 
 ROWS, ERROR = b"A", b"E"
 
@@ -107,7 +107,7 @@ def _confine(request: Request) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     seconds = int(request.seconds * max(1, request.threads)) + 10
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    if not lake.is_lake(Path(request.path)):  # which needs its keys; no statement can read them
+    if not ducklake.is_lake(Path(request.path)):  # which needs its keys; no statement can read them
         os.environ.clear()
 
 

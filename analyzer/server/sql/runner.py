@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from analyzer import lake
 from analyzer.errors import AnalyzerError
-from analyzer.sandbox import Cancelled
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.metrics import Metrics
 from analyzer.server.sql import child as sql_child
 from analyzer.server.sql.snapshots import Crowded, Snapshots
 from analyzer.server.supervise import Child, Stopped
+from analyzer.store import ducklake
+from analyzer.store.sandbox import Cancelled
 
 _OWN_BYTES = 400 << 20  # Python, Arrow and DuckDB themselves
 _THREADS = 2
@@ -93,8 +93,8 @@ class SqlRunner:
             self._places.release()
 
     def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> pa.Table:
-        if lake.is_lake(Path(request.path)):
-            child = _started(lake.environment())
+        if ducklake.is_lake(Path(request.path)):
+            child = _started(ducklake.environment())
         else:
             child = self._spare.take()
         try:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyzer import database, lake, numbers, turns
+from analyzer import numbers
 from analyzer.errors import AnalyzerError
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.uploads.uploads import DiskFull, disk_errors
+from analyzer.store import database, ducklake, rwlock
 
 _PIECE = 1 << 20
 _SHARE_BLOCKS = 0x40049409  # FICLONE of Linux
@@ -59,7 +60,7 @@ class Snapshots:
             DiskFull: There is no room for it.
             AnalyzerError: There is no store, or it stays locked.
         """
-        if lake.is_lake(self._layout.store(team)):
+        if ducklake.is_lake(self._layout.store(team)):
             yield self._layout.store(team)
             return
         with self._lock:
@@ -91,7 +92,7 @@ class Snapshots:
             # An open connection keeps every writer away while the file is copied. The page that
             # asks may hold a turn of its own.
             with (
-                turns.arrange(store).reading(patience, urgent=True),
+                rwlock.arrange(store).reading(patience, urgent=True),
                 database.open_for_reading(store, patience_s=patience),
             ):
                 stamp = database.stamp(store)

@@ -17,7 +17,7 @@ from typing import IO, Literal, cast
 
 from analyzer.errors import AnalyzerError
 from analyzer.server.limits import Limits
-from analyzer.trace_stream import fast_error, fast_gzip
+from analyzer.trace.stream import fast_error, fast_gzip
 
 Kind = Literal["trace", "tar", "zip"]
 

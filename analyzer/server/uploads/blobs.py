@@ -70,9 +70,9 @@ def open_blobs(layout: Layout) -> Blobs:
     """
     if layout.lake is None:
         return FolderBlobs(lambda team: layout.team(team) / "blobs")
-    from analyzer import lake  # heavy, and not needed without one
+    from analyzer.store import ducklake  # heavy, and not needed without one
 
-    found = lake.read(layout.lake)
+    found = ducklake.read(layout.lake)
     beside = found.data.rstrip("/") + ".originals"
     if not found.in_s3:
         return FolderBlobs(lambda team: Path(beside) / check_team(team), shared=Path(beside))

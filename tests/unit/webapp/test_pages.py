@@ -13,7 +13,7 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from tests.unit.test_sandbox import RUNAWAY
+from tests.unit.analyzer.store.test_sandbox import RUNAWAY
 from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts, written
 from webapp import data, frame
 

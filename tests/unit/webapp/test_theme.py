@@ -80,6 +80,6 @@ def test_accounts_stand_out_from_both_grounds():
 
 
 def test_every_account_has_a_colour():
-    from analyzer import classify
+    from analyzer.attribution import classification
 
-    assert tuple(theme.ACCOUNTS) == classify.ACCOUNTS
+    assert tuple(theme.ACCOUNTS) == classification.ACCOUNTS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer import queries, timeline
+from analyzer import queries
 from analyzer.errors import AnalyzerError
+from analyzer.queries import timeline
 
 
 @pytest.fixture(scope="module")

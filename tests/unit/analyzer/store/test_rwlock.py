@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import turns
 from analyzer.errors import AnalyzerError
-from analyzer.turns import Turns
+from analyzer.store import rwlock
+from analyzer.store.rwlock import Turns
 
 SHORT_S = 0.05
 
@@ -118,7 +118,7 @@ def test_a_writer_that_gave_up_keeps_nobody_out() -> None:
 
 def test_a_store_has_the_same_turns_by_any_name(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    one = turns.arrange(tmp_path / "store.duckdb")
+    one = rwlock.arrange(tmp_path / "store.duckdb")
 
-    assert turns.of(tmp_path / "folder" / ".." / "store.duckdb") is one
-    assert turns.of(tmp_path / "other.duckdb") is None
+    assert rwlock.of(tmp_path / "folder" / ".." / "store.duckdb") is one
+    assert rwlock.of(tmp_path / "other.duckdb") is None

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import database
 from analyzer.errors import AnalyzerError
 from analyzer.server.layout import Layout
 from analyzer.server.limits import GIB, MIB, Limits
 from analyzer.server.sql import snapshots as snapshots_module
 from analyzer.server.sql.snapshots import Crowded, Snapshots
 from analyzer.server.uploads.uploads import DiskFull
+from analyzer.store import database
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""From events to figures: links, spans, decomposition, ledger, totals. Pure; integers only."""

@@ -1,0 +1,168 @@
+"""CUDA-graph replays take op and shapes from the captured launches, in time order, checked by name.
+
+A replay is one launch call with many kernels and no op. The capture is in the same trace or in one
+that was named for it. AMD's calls carry the kernel name, so names are compared; NVIDIA's do not, so
+only the kinds (kernel, memcpy, memset) and the count can be, and the finding says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.attribution import classification
+from analyzer.attribution.links import DEVICE_KINDS, Attributed
+from analyzer.trace.kineto import Finding
+
+
+@dataclass
+class Captured:
+    """One capture: its launches in time order, as texts that outlive their trace."""
+
+    names: list[str | None]
+    kinds: list[str]
+    ops: list[str | None]
+    shapes: list[str | None]
+
+
+def captures(source: Attributed) -> list[Captured]:
+    """The captures of a trace, in time order."""
+    calls, ops, strings = source.calls, source.ops, source.trace.strings
+    result: list[Captured] = []
+    for number in range(int(calls.capture.max(initial=-1)) + 1):
+        at = np.flatnonzero(calls.capture == number)
+        at = at[np.lexsort((calls.index[at], calls.start[at]))]
+        if not len(at):
+            continue
+        inner = calls.op[at]
+        op_names = [strings[ops.name[i]] if i >= 0 else None for i in inner.tolist()]
+        shapes = [
+            strings[ops.shape[i]] if i >= 0 and ops.shape[i] >= 0 else None for i in inner.tolist()
+        ]
+        result.append(
+            Captured(
+                names=[strings[i] if i >= 0 else None for i in calls.kernel_name[at].tolist()],
+                kinds=[classification.LAUNCH_KINDS[k] for k in calls.kind[at].tolist()],
+                ops=op_names,
+                shapes=shapes,
+            )
+        )
+    return result
+
+
+def lend(target: Attributed, known: Sequence[Captured]) -> None:
+    """Give the kernels of graph replays the op and shapes of their captured launches.
+
+    New texts are appended to `target.trace.strings`. Adds a finding that counts what resolved.
+    """
+    calls, device, trace = target.calls, target.device, target.trace
+    graph = classification.LAUNCH_KINDS.index("graph")
+    replays = np.flatnonzero((calls.kind == graph) & (calls.device_events > 0))
+    if not len(replays):
+        return
+    members = np.flatnonzero(device.graph_index >= 0)
+    members = members[np.lexsort((device.graph_index[members], device.call[members]))]
+    bounds = np.searchsorted(device.call[members], replays)
+    ids: dict[str, int] = {}
+
+    def text_id(text: str | None) -> int:
+        if text is None:
+            return -1
+        if text not in ids:
+            ids[text] = len(trace.strings)
+            trace.strings.append(text)
+        return ids[text]
+
+    resolved = by_name = 0
+    last = -1
+    for replay, begin in sorted(
+        zip(replays.tolist(), bounds.tolist(), strict=True),
+        key=lambda pair: int(calls.start[pair[0]]),
+    ):
+        events = members[begin : begin + int(calls.device_events[replay])]
+        name_ids: list[int] = device.name[events].tolist()
+        kind_ids: list[int] = device.kind[events].tolist()
+        names = [trace.strings[i] for i in name_ids]
+        kinds = [DEVICE_KINDS[k] for k in kind_ids]
+        found = _find(names, kinds, known, last)
+        if found is None:
+            continue
+        last, places, named = found
+        capture = known[last]
+        device.captured_op[events] = [text_id(capture.ops[p]) for p in places]
+        device.captured_shape[events] = [text_id(capture.shapes[p]) for p in places]
+        resolved += len(events)
+        by_name += len(events) * named
+    total = len(members)
+    if resolved == total:
+        how = (
+            "names agree"
+            if by_name == resolved
+            else "matched by order and kind: the calls name no kernel"
+        )
+        message = (
+            f"all {total} device events of graph replays took their op from the capture ({how})"
+        )
+        trace.findings.append(Finding("graph_ops", "note", resolved, None, message))
+    else:
+        trace.findings.append(
+            Finding(
+                "graph_without_capture",
+                "warning",
+                total - resolved,
+                None,
+                f"{total - resolved} of {total} device events of graph replays have no op: "
+                + (
+                    "no capture in the trace matches them"
+                    if known
+                    else "the trace holds no capture; name one with --capture-trace"
+                ),
+            )
+        )
+
+
+def _find(
+    names: list[str], kinds: list[str], known: Sequence[Captured], last: int
+) -> tuple[int, list[int], bool] | None:
+    """The capture that a replay repeats: (its number, captured place of each event, checked by
+    name).
+    """
+    for turn in range(len(known)):
+        # Piecewise graphs replay in the order in which they were captured.
+        number = (last + 1 + turn) % len(known)
+        capture = known[number]
+        if len(capture.kinds) != len(names):
+            continue
+        if any(capture.names):
+            if _agree(capture.names, names):
+                return number, list(range(len(names))), True
+            places = _by_occurrence(capture.names, names)
+            if places is not None:
+                return number, places, True
+        elif capture.kinds == kinds:
+            return number, list(range(len(names))), False
+    return None
+
+
+def _agree(captured: list[str | None], replayed: list[str]) -> bool:
+    return all(a is None or a == b for a, b in zip(captured, replayed, strict=True))
+
+
+def _by_occurrence(captured: list[str | None], replayed: list[str]) -> list[int] | None:
+    """Streams may interleave otherwise than captured: the n-th launch of a name is its n-th
+    event.
+    """
+    if Counter(captured) != Counter(replayed):
+        return None
+    places: dict[str | None, list[int]] = defaultdict(list)
+    for place, name in enumerate(captured):
+        places[name].append(place)
+    taken: Counter[str] = Counter()
+    result: list[int] = []
+    for name in replayed:
+        result.append(places[name][taken[name]])
+        taken[name] += 1
+    return result

@@ -1,0 +1,272 @@
+"""Load runs into a store: find, prepare (in parallel), write each in one transaction.
+
+A run is written whole or not at all: what it had before is deleted and its rows inserted in the
+same transaction. The same content is the same run, so loading it twice changes nothing. A file has
+one writer: workers prepare, this process writes. Into a lake each worker writes its runs itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analyzer.errors import AnalyzerError
+from analyzer.ingest import executors, sources
+from analyzer.ingest.prepare import Prepared, prepare
+from analyzer.ingest.sources import Options, Source
+from analyzer.store import database, ducklake, originals
+from analyzer.store.write import write_run
+from analyzer.trace.kineto import Finding
+from schemas.errors import HostboundError
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What became of one source.
+
+    Attributes:
+        state: "stored", "replaced", "already stored", or "failed".
+        error: One line, for "failed".
+        *_seconds: Where the time went; None if not done.
+    """
+
+    path: str
+    state: str
+    run_id: str | None = None
+    name: str | None = None
+    kernels: int | None = None
+    steps: int | None = None
+    events: int | None = None
+    json_bytes: int | None = None
+    read_seconds: float | None = None
+    analyse_seconds: float | None = None
+    write_seconds: float | None = None
+    findings: tuple[Finding, ...] = ()
+    error: str | None = None
+
+
+def ingest(
+    paths: Sequence[Path | str] | Path | str,
+    db: Path | str = database.DEFAULT_STORE,
+    *,
+    name: str | None = None,
+    step_annotation: Sequence[str] = (),
+    capture_trace: Path | str | None = None,
+    python_functions: bool = False,
+    replace_runs: bool = False,
+    keep_originals: bool = False,
+    jobs: int | None = None,
+    engine: executors.Engine | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Ingested]:
+    """Load run directories, trace files or folders of them.
+
+    Args:
+        db: The store; made if it is not there.
+        name: Name of the run (one path only); default: file name up to .json, or folder name.
+        step_annotation: Shell patterns of the annotations that mark steps.
+        capture_trace: A trace that holds the capture of the graphs replayed in this one.
+        replace_runs: Load again what is stored already.
+        keep_originals: Copy the files that were read beside the store; see `originals.py`.
+        jobs: Sources prepared at once; default: as many as cores, at most the number of sources.
+        engine: Where they are prepared; default: `jobs` processes of this machine.
+        progress: Called with (path, file bytes read, file bytes in all) if this process does it
+            all, else with (path, 1, 1) when a source is done.
+
+    Returns:
+        One entry a source, in the order found. A source that cannot be read is "failed" and stops
+        no other.
+
+    Raises:
+        AnalyzerError: A path is not there, or the store cannot be written.
+    """
+    if isinstance(paths, (str, Path)):
+        paths = [paths]
+    found = sources.find([Path(p) for p in paths])
+    if name and len(found) > 1:
+        raise AnalyzerError(
+            f"--name names one run, but {len(found)} were found; load them one by one."
+        )
+    options = Options(
+        tuple(step_annotation), Path(capture_trace) if capture_trace else None, python_functions
+    )
+    db = Path(db)
+    results: dict[int, Ingested] = {}
+    todo: list[tuple[int, _Work]] = []
+    works = [_Work(path, name, options, db, replace_runs, keep_originals) for path in found]
+    if ducklake.is_lake(db):
+        with database.open_for_writing(db):
+            pass  # its tables are made or updated here, once; so is it said that it does not answer
+        todo = list(enumerate(works))
+    else:
+        if db.exists():
+            database.update(db)
+        for i, wanted in enumerate(works):
+            work = _described(wanted)
+            if isinstance(work, Ingested):
+                results[i] = work
+            else:
+                todo.append((i, work))
+    workers = min(jobs or os.cpu_count() or 1, len(todo))
+    # A connection that PostgreSQL drops in a commit can end the process that holds it (DuckDB's
+    # extension throws while it cleans up): so nobody writes into a lake without a second chance.
+    if engine is None and todo and (workers > 1 or ducklake.is_lake(db)):
+        engine = executors.Pool(workers)
+    ready = [work for _, work in todo]
+    outcomes = engine.map(_done, ready) if engine else _one_by_one(ready, progress)
+    for position, outcome in outcomes:
+        i, work = todo[position]
+        if isinstance(outcome, executors.Lost):
+            outcome = Ingested(str(work.path), "failed", error=f"{work.path}: {outcome.error}")
+        results[i] = outcome if isinstance(outcome, Ingested) else store(db, outcome)
+        if progress and engine:
+            progress(str(work.path), 1, 1)
+    return [results[i] for i in sorted(results)]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One path and what to do with it. `source` is there once it has been described."""
+
+    path: Path
+    name: str | None
+    options: Options
+    db: Path
+    replace_runs: bool
+    keep_originals: bool
+    source: Source | None = None
+
+
+def _described(work: _Work) -> _Work | Ingested:
+    """The work with its source; what has become of it, if there is nothing left to do."""
+    try:
+        source = sources.describe(work.path, work.name, work.options)
+    except HostboundError as error:
+        return Ingested(str(work.path), "failed", error=str(error))
+    stored = None if work.replace_runs else already_stored(work.db, source)
+    if stored and stored.state != "failed" and work.keep_originals:
+        originals.keep(work.db, ((file.path, file.sha256) for file in source.files))
+    return stored or replace(work, source=source)
+
+
+def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepared | Ingested:
+    """What a worker does for one path: into a lake all, for a file up to the writing."""
+    name = work.name
+    try:
+        described = work if work.source else _described(work)
+        if isinstance(described, Ingested):
+            return described
+        source = described.source
+        assert source is not None  # `_described` has found it
+        name = source.name
+        prepared = prepare(source, progress)
+        if work.keep_originals:
+            originals.keep(work.db, ((file.path, file.sha256) for file in source.files))
+        return store(work.db, prepared) if ducklake.is_lake(work.db) else prepared
+    except HostboundError as error:
+        return Ingested(str(work.path), "failed", name=name, error=str(error))
+
+
+def _one_by_one(
+    works: Sequence[_Work], progress: Callable[[str, int, int], None] | None
+) -> Iterator[tuple[int, Prepared | Ingested]]:
+    """In this process, with progress by bytes."""
+    for i, work in enumerate(works):
+        files = work.source.files if work.source else ()
+        total = sum(f.bytes for f in files if f.role in ("trace", "capture"))
+
+        def report(done: int, path: str = str(work.path), total: int = total) -> None:
+            if progress and total:
+                progress(path, done, total)
+
+        yield i, _done(work, report)
+
+
+def already_stored(db: Path, source: Source) -> Ingested | None:
+    """What the store already has of this content; None if it is new."""
+    if not db.exists():
+        return None
+    with database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S) as connection:
+        # A file of a size that the store has not seen is new: no need to hash it before reading.
+        seen = connection.execute("SELECT DISTINCT bytes FROM files").fetchall()
+        if any((file.bytes,) not in seen for file in source.files):
+            return None
+        rows = connection.execute(
+            "SELECT name, step_annotation FROM runs WHERE run_id = ?", [source.run_id()]
+        ).fetchall()
+    if not rows:
+        return None
+    row = rows[0]
+    asked = ",".join(source.options.step_annotation)
+    if asked and asked != row[1]:
+        return Ingested(
+            str(source.path),
+            "failed",
+            source.run_id(),
+            row[0],
+            error=f"{source.path} is stored already as {row[0]!r} with steps marked by "
+            f"{row[1] or 'nothing'!r}; use --replace to load it again with {asked!r}.",
+        )
+    return Ingested(str(source.path), "already stored", source.run_id(), row[0])
+
+
+def store(db: Path, prepared: Prepared) -> Ingested:
+    """Write a prepared run in one transaction, in place of what the store had of it.
+
+    Raises:
+        AnalyzerError: The store cannot be written; it is as it was.
+    """
+    began = time.perf_counter()
+    state = _in_transaction(db, prepared)
+    return Ingested(
+        path=prepared.path,
+        state=state,
+        run_id=prepared.run_id,
+        name=prepared.name,
+        kernels=prepared.kernels,
+        steps=prepared.steps,
+        events=prepared.events,
+        json_bytes=prepared.json_bytes,
+        read_seconds=round(prepared.read_seconds, 4),
+        analyse_seconds=round(prepared.analyse_seconds, 4),
+        write_seconds=round(time.perf_counter() - began, 4),
+        findings=tuple(prepared.findings),
+    )
+
+
+def _in_transaction(db: Path, prepared: Prepared) -> str:
+    """Write a run; into a lake that went away again and again, until it is back or too long."""
+    deadline = time.monotonic() + database.LOCK_PATIENCE_S
+    pause = 0.2
+    while True:
+        try:
+            if ducklake.is_lake(db):
+                _add_hosts(db, prepared)
+            with database.open_for_writing(db, claim=f"run {prepared.run_id}") as connection:
+                return write_run(connection, prepared.run_id, prepared.tables)
+        except database.Unreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+
+def _add_hosts(db: Path, prepared: Prepared) -> None:
+    """Add hosts that a lake lacks, each by one process: two that add it at once both would."""
+    hosts = prepared.tables.get("hosts")
+    for row in hosts.to_pylist() if hosts else ():
+        claim = f"host {row['host_id']}"
+        known = "SELECT 1 FROM hosts WHERE host_id = ?"
+        if database.exists(db):
+            with database.open_for_reading(db) as connection:
+                if connection.execute(known, [row["host_id"]]).fetchall():
+                    continue
+        with database.open_for_writing(db, claim=claim) as connection:
+            if not connection.execute(known, [row["host_id"]]).fetchall():
+                columns, marks = ", ".join(row), ", ".join("?" for _ in row)
+                connection.execute(
+                    f"INSERT INTO hosts ({columns}) VALUES ({marks})", list(row.values())
+                )

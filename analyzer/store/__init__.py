@@ -1,0 +1,1 @@
+"""Where runs are kept: a DuckDB file, or a lake."""

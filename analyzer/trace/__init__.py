@@ -1,0 +1,1 @@
+"""Reads a trace: from bytes to events, by column."""

@@ -1,0 +1,518 @@
+"""Kineto and Chrome trace JSON to columns; the only module that knows the format's spelling and
+units.
+
+One file may hold several documents (ranks that appended to one `.json.gz`); each becomes a `Trace`.
+The document is never parsed whole: a scanner reads the events as the stream comes, and what is not
+plain goes through `repair`. What was mended, dropped or odd is a `Finding`: counted, placed, shown.
+Times are integer nanoseconds on the trace's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from analyzer.trace import native_scanner, repair
+from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Rows, Scanner
+from analyzer.trace.native_scanner import NativeScanner
+from analyzer.trace.pure_scanner import PureScanner
+from analyzer.trace.stream import TraceError, TraceStream
+
+OP_CATEGORIES = ("cpu_op", "operator")
+CALL_CATEGORIES = (
+    "cuda_runtime",
+    "cuda_driver",
+    "runtime",
+    "driver",
+    "hip_runtime",
+    "hip_driver",
+    "mtia_runtime",
+    "xpu_runtime",
+    "privateuse1_runtime",
+    "privateuse1_driver",
+)
+DEVICE_CATEGORIES = {
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "memset": "memset",
+    "mtia_ccp_events": "mtia",
+}
+ANNOTATION_CATEGORIES = ("user_annotation",)
+PYTHON_CATEGORIES = ("python_function",)
+
+# An event this far from the trace's middle, or this long, has lost its clock.
+LOST_CLOCK_NS = 30 * 86_400 * 10**9
+
+# A lone quote is a string whose end is in the next piece.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]:,]', re.DOTALL)
+_JUNK_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
+_BORDER = re.compile(
+    rb'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat|ts|pid|tid|args|dur|id|bp|s)"\s*:)', re.DOTALL
+)
+_ARRAY_END = re.compile(rb"\}\s*,?\s*(?=\])")
+_MOST_HELD = 64 << 20
+_SKIPPED_METADATA = {"traceEvents", "INFO", "ERROR", "WARNING"}
+
+
+@dataclass
+class Finding:
+    """Something about a trace that its reader should know.
+
+    Attributes:
+        code: Stable short name.
+        severity: "warning" (figures may suffer) or "note".
+        place: First place seen, in words, or None.
+    """
+
+    code: str
+    severity: str
+    count: int
+    place: str | None
+    message: str
+
+
+@dataclass
+class Trace:
+    """One document's events as columns, and what was found on the way.
+
+    Attributes:
+        rows: Kept X events (`rows.ROW`), in file order, each with a time.
+        strings: Texts by id.
+        counts: Events by (ph, cat), of all phases.
+        thread_names: thread_name metadata by (pid, tid) JSON texts.
+    """
+
+    path: Path
+    document: int
+    rows: Rows
+    strings: list[str]
+    counts: dict[tuple[str, str], int]
+    events: int
+    json_bytes: int
+    metadata: dict[str, Any]
+    thread_names: dict[tuple[str, str], str]
+    findings: list[Finding] = field(default_factory=list[Finding])
+
+    def categories(self) -> dict[int, str]:
+        """String id of each category that occurs, with its lower-case text."""
+        ids: list[int] = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
+        return {i: self.strings[i].lower() for i in ids}
+
+
+def read(
+    path: Path,
+    *,
+    keep_python: bool = False,
+    progress: Callable[[int], None] | None = None,
+    most_bytes: int | None = None,
+    most_events: int | None = None,
+) -> list[Trace]:
+    """Read all documents of a trace file.
+
+    Args:
+        path: `.json` or `.json.gz` (told apart by content, not by name).
+        keep_python: Keep `python_function` events; they are counted in any case.
+        progress: Called with the file bytes read so far.
+        most_bytes, most_events: JSON bytes in the file, and events in a document, that are read.
+
+    Raises:
+        TraceError: The file cannot be read, is no trace, holds no event, or more than is read. The
+            message is one line.
+    """
+    traces: list[Trace] = []
+    with TraceStream(path, most_bytes) as stream:
+        feed = _Feed(stream, progress)
+        while feed.skip_space():
+            if traces and feed.buffer[feed.at] not in b"{[":
+                traces[-1].findings.append(
+                    Finding(
+                        "trailing_data",
+                        "warning",
+                        1,
+                        f"byte {feed.place()}",
+                        f"extra data after the end of the trace at byte {feed.place()} was left "
+                        "out",
+                    )
+                )
+                break
+            traces.append(_Document(feed, len(traces), keep_python, most_events).read())
+        if not traces:
+            what = f" ({stream.broken})" if stream.broken else ""
+            raise TraceError(
+                f"{path} is empty{what}; record or copy the trace again."
+                if not feed.buffer
+                else f"{path} holds no trace{what}."
+            )
+    if len(traces) > 1:
+        for trace in traces:
+            trace.findings.append(
+                Finding(
+                    "several_documents",
+                    "warning",
+                    len(traces),
+                    None,
+                    f"the file holds {len(traces)} traces, one after the other (several ranks "
+                    f"wrote it?); this is number {trace.document + 1}, all are loaded",
+                )
+            )
+    return traces
+
+
+class _Feed:
+    """What is held of the stream: `buffer[at:]` is not read yet."""
+
+    def __init__(self, stream: TraceStream, progress: Callable[[int], None] | None) -> None:
+        self.stream = stream
+        self._pieces = iter(stream)
+        self._progress = progress
+        self.buffer = b""
+        self.at = 0
+        self.base = 0
+        self.ended = False
+
+    def place(self, at: int | None = None) -> int:
+        """Byte offset in the decompressed file."""
+        return self.base + (self.at if at is None else at)
+
+    def more(self) -> bool:
+        """Append the next piece; False at the end of the stream."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.ended = True
+            return False
+        self.base += self.at
+        self.buffer = self.buffer[self.at :] + piece
+        self.at = 0
+        if self._progress:
+            self._progress(self.stream.compressed_position())
+        return True
+
+    def skip_space(self) -> bool:
+        """Go to the next character that is no white space; False if there is none."""
+        while True:
+            rest = self.buffer[self.at : self.at + 65_536]
+            kept = rest.lstrip(b" \t\r\n\x00\xef\xbb\xbf")
+            self.at += len(rest) - len(kept)
+            if kept:
+                return True
+            if self.at >= len(self.buffer) and not self.more():
+                return False
+
+
+class _Document:
+    """Reads one document off the feed."""
+
+    def __init__(
+        self, feed: _Feed, number: int, keep_python: bool, most_events: int | None
+    ) -> None:
+        self.feed = feed
+        self.most_events = most_events
+        self.number = number
+        self.keep_python = keep_python
+        self.found: dict[str, tuple[int, int]] = {}
+        self.thread_names: dict[tuple[str, str], str] = {}
+        lib = native_scanner.library()
+        self.scanner: Scanner = (
+            NativeScanner(lib, keep_python, self._odd)
+            if lib
+            else PureScanner(keep_python, self._odd)
+        )
+        self.path = feed.stream.path
+
+    def note(self, code: str, place: int) -> None:
+        """Count one occurrence; the first place is kept."""
+        count, first = self.found.get(code, (0, place))
+        self.found[code] = (count + 1, first)
+
+    def read(self) -> Trace:
+        feed = self.feed
+        began = feed.place()
+        is_object = feed.buffer[feed.at] == 0x7B
+        metadata: dict[str, Any] = {}
+        if is_object:
+            metadata = self._head()
+        elif feed.buffer[feed.at] == 0x5B:
+            feed.at += 1
+        else:
+            raise TraceError(
+                f"{self.path} is no trace: at byte {feed.place()} it has "
+                f"{_show(feed.buffer[feed.at : feed.at + 20])} where a JSON object or array should "
+                "begin. Give a Kineto or Chrome trace (.json or .json.gz)."
+            )
+        whole = self._events(is_object)
+        if whole and is_object:
+            metadata |= self._tail()
+        elif not whole:
+            self._report_end(is_object)
+        rows = self.scanner.rows()
+        has_time = (rows["flags"] & (HAS_TS | HAS_DUR)) == (HAS_TS | HAS_DUR)
+        if not has_time.all():
+            self.found["no_time"] = (int((~has_time).sum()), -1)
+            rows = rows[has_time]
+        trace = Trace(
+            path=self.path,
+            document=self.number,
+            rows=rows,
+            strings=self.scanner.strings(),
+            counts=self.scanner.counts(),
+            events=self.scanner.events,
+            json_bytes=feed.place() - began,
+            metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
+            thread_names=self.thread_names,
+        )
+        if self.scanner.trailing_commas:
+            self.found["trailing_comma"] = (1, feed.place())
+        if not trace.events:
+            ending = " before it is cut off" if "truncated" in self.found else ""
+            raise TraceError(
+                f"{self.path} holds no event{ending}: the list of trace events is empty. "
+                "Was the profiler on while the work ran?"
+            )
+        trace.findings = [_finding(code, *value) for code, value in self.found.items()]
+        del self.scanner  # it calls back to here: without the circle its memory goes with the rows
+        return trace
+
+    # -- before and after the events
+
+    def _head(self) -> dict[str, Any]:
+        """Go behind the `[` of "traceEvents"; return the fields before it."""
+        feed = self.feed
+        depth, at, keys, key, last = 0, feed.at, list[str](), b"", b""
+        while True:
+            token = _TOKEN.search(feed.buffer, at)
+            if token is None or token.group() == b'"':
+                at = (token.start() if token else len(feed.buffer)) - feed.at
+                if len(feed.buffer) - feed.at > _MOST_HELD or not feed.more():
+                    raise self._no_events(keys)
+                at += feed.at
+                continue
+            at = token.end()
+            text = token.group()
+            if text in (b"{", b"["):
+                if depth == 1 and key == b'"traceEvents"' and text == b"[":
+                    head = feed.buffer[feed.at : token.start()]
+                    feed.at = at
+                    return self._metadata(head[: head.rfind(b'"traceEvents"')] + b"}", "before")
+                depth += 1
+            elif text in (b"}", b"]"):
+                depth -= 1
+                if depth <= 0:
+                    raise self._no_events(keys)
+            elif depth == 1:
+                key = last if text == b":" else b""
+                if key:
+                    keys.append(key[1:-1].decode("utf-8", "backslashreplace"))
+            last = text
+
+    def _no_events(self, keys: list[str]) -> TraceError:
+        seen = ", ".join(dict.fromkeys(keys[:8])) or "nothing"
+        hint = "Give a Kineto or Chrome trace."
+        if "nodes" in keys and "schema" in keys:
+            hint = "It is a PyTorch execution trace; give the Kineto trace of the same run."
+        elif "schema_version" in keys and "run_id" in keys:
+            hint = "It is a run directory's manifest; give the folder."
+        return TraceError(f'{self.path} has no "traceEvents" list (it has {seen}). {hint}')
+
+    def _metadata(self, text: bytes, where: str) -> dict[str, Any]:
+        text = re.sub(rb",\s*\}\s*$", b"}", text)
+        try:
+            value, _ = repair.loads(text)
+        except (ValueError, RecursionError):
+            self.note(f"metadata_{where}", self.feed.place())
+            return {}
+        return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else {}
+
+    def _tail(self) -> dict[str, Any]:
+        """Read the fields after the events, to the end of the document."""
+        feed = self.feed
+        depth, at = 1, feed.at
+        while True:
+            token = _TOKEN.search(feed.buffer, at)
+            if token is None or token.group() == b'"':
+                at = (token.start() if token else len(feed.buffer)) - feed.at
+                if len(feed.buffer) - feed.at > _MOST_HELD or not feed.more():
+                    self.note("truncated", feed.place(len(feed.buffer)))
+                    feed.at = len(feed.buffer)
+                    return {}
+                at += feed.at
+                continue
+            at = token.end()
+            text = token.group()
+            depth += (text in (b"{", b"[")) - (text in (b"}", b"]"))
+            if depth == 0:
+                tail = feed.buffer[feed.at : at].lstrip(b" \t\r\n,")
+                feed.at = at
+                return self._metadata(b"{" + tail, "after")
+
+    # -- the events
+
+    def _events(self, is_object: bool) -> bool:
+        """Scan to the end of the array; False if the stream ends first."""
+        feed = self.feed
+        while True:
+            feed.at, status = self.scanner.scan(feed.buffer, feed.at)
+            if self.most_events is not None and self.scanner.events > self.most_events:
+                raise TraceError(
+                    f"{self.path} holds more than {self.most_events} events, the most that are "
+                    "read here; record fewer steps in a trace."
+                )
+            if status == END:
+                return True
+            if status == BAD:
+                if not self._skip_bad():
+                    return False
+            elif len(feed.buffer) - feed.at > _MOST_HELD:
+                # One event of this size is text that lost its quotes.
+                if not self._skip_bad():
+                    return False
+            elif not feed.more() and (
+                feed.buffer[feed.at :].lstrip(b" \t\r\n,")[:1] != b"{" or not self._skip_bad()
+            ):
+                return False
+
+    def _odd(self, text: bytes, at: int) -> None:
+        """The scanner's event that needs care."""
+        if not self._add(text, self.feed.place(at)):
+            self.note("dropped_event", self.feed.place(at))
+
+    def _add(self, text: bytes, place: int) -> bool:
+        try:
+            value, mended = repair.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(value, dict):
+            return False
+        event = cast("dict[str, Any]", value)
+        for code in mended:
+            self.note(code, place)
+        for code in repair.add_event(self.scanner, event, self.keep_python):
+            self.note(code, place)
+        args = event.get("args")
+        if event.get("ph") == "M" and event.get("name") == "thread_name" and isinstance(args, dict):
+            name = cast("dict[str, Any]", args).get("name")
+            if isinstance(name, str):
+                key = (_token(event.get("pid")), _token(event.get("tid")))
+                self.thread_names[key] = name.strip()
+        return True
+
+    def _skip_bad(self) -> bool:
+        """Mend or drop the text between here and the next event; False if the stream ends first."""
+        feed = self.feed
+        rest = feed.buffer[feed.at : feed.at + 65_536]
+        feed.at += len(rest) - len(rest.lstrip(b" \t\r\n,"))
+        if feed.buffer[feed.at : feed.at + 1] not in (b"{", b""):
+            return self._skip_junk()
+        searched = feed.at
+        while True:
+            border = _BORDER.search(feed.buffer, searched)
+            last = _ARRAY_END.search(feed.buffer, searched)
+            if border and (last is None or border.start() <= last.start()):
+                end, follow = border.start() + 1, border.end()
+            elif last and feed.ended:
+                end, follow = last.start() + 1, last.end()
+            elif len(feed.buffer) - feed.at > _MOST_HELD or not feed.more():
+                if last is None:
+                    # The last event may be whole though the list is not.
+                    if self._add(feed.buffer[feed.at :], feed.place()):
+                        feed.at = len(feed.buffer)
+                    return False
+                end, follow = last.start() + 1, last.end()
+            else:
+                searched = feed.at
+                continue
+            if not self._add(feed.buffer[feed.at : end], feed.place()):
+                self.note("dropped_event", feed.place())
+            feed.at = follow
+            return True
+
+    def _skip_junk(self) -> bool:
+        """Between events stands something that is no event: leave it out, say where."""
+        feed = self.feed
+        self.note("dropped_event", feed.place())
+        depth, at = 0, feed.at
+        while True:
+            token = _JUNK_TOKEN.search(feed.buffer, at)
+            if token is None:
+                at = len(feed.buffer) - feed.at
+                if not feed.more():
+                    self.note("truncated", feed.place(len(feed.buffer)))
+                    feed.at = len(feed.buffer)
+                    return False
+                at += feed.at
+                continue
+            text = token.group()
+            if depth == 0 and text in (b"{", b"]", b","):
+                feed.at = token.start()
+                return True
+            depth = max(depth + (text in (b"{", b"[")) - (text in (b"}", b"]")), 0)
+            at = token.end()
+
+    def _report_end(self, is_object: bool) -> None:
+        """The stream ended inside the array of events."""
+        feed = self.feed
+        rest = feed.buffer[feed.at :].strip(b" \t\r\n,\x00")
+        broken = feed.stream.broken
+        if is_object or rest or broken:
+            if "truncated" not in self.found:
+                self.note("truncated", feed.place())
+        else:
+            self.note("array_without_end", feed.place())
+        feed.at = len(feed.buffer)
+
+
+def _finding(code: str, count: int, place: int) -> Finding:
+    where = f"byte {place}" if place >= 0 else None
+    at = f" (first at byte {place})" if place >= 0 else ""
+    events = "event" if count == 1 else "events"
+    messages = {
+        "truncated": f"the trace is truncated: it ends at byte {place} before its end; "
+        "what follows is missing from every figure",
+        "array_without_end": "the list of events has no closing bracket, as a stopped program "
+        "leaves it",
+        "dropped_event": f"{count} {events} could not be read as JSON and "
+        f"{'was' if count == 1 else 'were'} dropped{at}",
+        "bad_utf8": f"{count} {events} held bytes that are not UTF-8; they are kept as \\xNN{at}",
+        "backslashes": f"{count} {events} held unescaped backslashes; they were taken "
+        f"literally{at}",
+        "control_characters": f"{count} {events} held raw control characters; they are kept{at}",
+        "nonfinite": f"{count} {events} held values such as inf or nan; they are unknown{at}",
+        "trailing_comma": f"a comma stood before a closing bracket{at}; it was ignored",
+        "odd_value": f"{count} values were no numbers or beyond 64 bits; they are unknown{at}",
+        "no_time": f"{count} {events} had no start or duration and were left out",
+        "metadata_before": f"the fields before the events could not be read{at}",
+        "metadata_after": f"the fields after the events could not be read{at}",
+    }
+    note = code in ("array_without_end", "control_characters", "nonfinite", "trailing_comma")
+    return Finding(code, "note" if note else "warning", count, where, messages[code])
+
+
+def _show(text: bytes) -> str:
+    return json.dumps(text.decode("utf-8", "backslashreplace"))
+
+
+def _token(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, repair.Number) else json.dumps(value, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as Python numbers: metadata is not measured."""
+    if isinstance(value, repair.Number):
+        try:
+            return int(value)
+        except ValueError:
+            return float(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
