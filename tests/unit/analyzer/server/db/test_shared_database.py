@@ -308,7 +308,7 @@ def test_a_server_that_loses_its_session_shows_itself_again_and_takes_no_job_mea
     wait_for_locks(database, 1)  # its thread looks twice a second
 
     with suppress(Unreachable):  # the lock is held a moment before it is known to be
-        assert database.claiming == before
+        assert database.server() == before
     assert watcher.look(GRACE_S / 2) == []
     assert watcher.look(GRACE_S) == []
 
