@@ -19,6 +19,7 @@ from websockets.typing import Origin
 
 from analyzer.server import discovery
 from support.team_server import (
+    PATIENCE_S,
     ROOT,
     TeamServer,
     analyzer,
@@ -38,7 +39,7 @@ def serve_refused(*options: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2
@@ -175,7 +176,7 @@ def test_tokens_are_made_listed_and_revoked_by_the_command_line(tmp_path: Path) 
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -199,7 +200,7 @@ def test_tokens_are_made_listed_and_revoked_by_the_command_line(tmp_path: Path) 
 def test_a_token_that_asks_too_often_is_told_to_wait_and_no_other(tmp_path: Path) -> None:
     data = tmp_path / "data"
     hasty, calm = make_token(data), make_token(data)
-    server = TeamServer(data, "--requests-per-second", "2").start()
+    server = TeamServer(data, "--requests-per-second", "0.2").start()
     try:
         with server.client(hasty) as client:
             answers = [client.get("/api/v1/jobs") for _ in range(40)]

@@ -20,7 +20,7 @@ from analyzer.server.db.tables import jobs as jobs_table
 from analyzer.server.jobs import queue as queue_module
 from analyzer.server.jobs.queue import Jobs
 from fleet.services import Postgres
-from support.team_server import wait_for
+from support.team_server import PATIENCE_S, wait_for
 
 pytest.importorskip("psycopg")
 
@@ -162,7 +162,7 @@ def test_what_a_transaction_wrote_is_read_within_it(
 def test_postgresql_that_is_away_is_waited_for_and_then_said(
     open_database: Callable[..., Database], postgres: Postgres
 ) -> None:
-    patient, brief = open_database(60.0, watch=False), open_database(0.3, watch=False)
+    patient, brief = open_database(PATIENCE_S, watch=False), open_database(0.3, watch=False)
     asked: list[object] = []
     postgres.stop("immediate")
     try:
@@ -173,7 +173,7 @@ def test_postgresql_that_is_away_is_waited_for_and_then_said(
         waiting.start()
     finally:
         postgres.start()
-    waiting.join(60)
+    waiting.join(PATIENCE_S)
     assert asked == [(1,)]
     assert brief.answers()
     assert brief.row(ONE) == (1,)
