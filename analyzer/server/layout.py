@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,10 +158,7 @@ class Layout:
         elif not self.db.parent.is_dir():
             raise AnalyzerError(f"{self.db.parent} is no folder; make it or choose another --db.")
         if database.exists(self.db):
-            with (
-                suppress(database.OlderStore),
-                database.open_for_reading(self.db, patience_s=database.LOCK_PATIENCE_S),
-            ):
+            with database.open_for_reading(self.db, patience_s=database.LOCK_PATIENCE_S):
                 pass
 
     def make(self) -> None:

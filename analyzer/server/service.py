@@ -19,6 +19,7 @@ from analyzer.server.logs import Log
 from analyzer.server.metrics import Metrics
 from analyzer.server.sql.runner import SqlRunner
 from analyzer.server.uploads.blobs import Blobs, open_blobs
+from analyzer.server.uploads.recovery import Recovery
 from analyzer.server.uploads.uploads import Uploads
 from analyzer.store import database as store
 from analyzer.store import rwlock
@@ -57,10 +58,12 @@ class Service:
 
     def start(self) -> None:
         """Mend what the last server left, then take jobs."""
-        mended = self.uploads.recover()
+        parts = (self.layout, self.database, self.blobs, self.limits, self.uploads)
+        mended = Recovery(*parts).run()
         for team in self.layout.teams():
             if store.exists(path := self.store(team)):
-                store.update(path)
+                with store.open_for_reading(path, patience_s=store.LOCK_PATIENCE_S):
+                    pass  # one that cannot be read is said now
             elif path == self.layout.lake:
                 with store.open_for_writing(path):
                     pass  # its tables: a lake's file is there before its first run is

@@ -128,8 +128,8 @@ class Child:
         Raises:
             Stopped: It is gone, or does not read.
         """
-        self._socket.settimeout(_SEND_S)
         try:
+            self._socket.settimeout(_SEND_S)
             self._channel.send(message)
         except OSError as error:
             self.end()

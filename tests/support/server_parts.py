@@ -12,6 +12,7 @@ from analyzer.server.jobs.queue import Jobs
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.uploads.blobs import FolderBlobs
+from analyzer.server.uploads.recovery import Recovery
 from analyzer.server.uploads.uploads import Announced, Upload, Uploads
 from fleet.services import Postgres
 
@@ -81,7 +82,9 @@ class ServerParts:
         self.tokens = Tokens(self.database, clock)
         self.jobs = Jobs(self.database, clock)
         blobs = FolderBlobs(lambda team: self.layout.team(team) / "blobs")
-        self.uploads = Uploads(self.layout, self.database, blobs, Limits(**limits), clock)
+        common = (self.layout, self.database, blobs, Limits(**limits))
+        self.uploads = Uploads(*common, clock)
+        self.recover = Recovery(*common, self.uploads, clock).run
 
     def again(self) -> ServerParts:
         return ServerParts(self.layout.data, self.databases, self.clock)

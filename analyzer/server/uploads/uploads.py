@@ -11,12 +11,11 @@ upload that is continued at another server begins there from 0.
 from __future__ import annotations
 
 import errno
-import hashlib
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, Any
@@ -168,12 +167,13 @@ class Uploads:
                 return replace(upload, offset=size)
             except FileNotFoundError:
                 pass
-            if not self._is_kept(upload):
+            if not self.is_kept(upload):
                 return upload
-            self._stored(upload)  # kept, but not noted
+            self.note_stored(upload)  # kept, but not noted
         return replace(upload, state="stored", offset=upload.size)
 
-    def _is_kept(self, upload: Upload) -> bool:
+    def is_kept(self, upload: Upload) -> bool:
+        """Whether its content is an original, noted or not."""
         return self._blobs.size(upload.team, upload.sha256) == upload.size
 
     # -- announce, write, complete
@@ -285,9 +285,9 @@ class Uploads:
                     f"{upload.size} and {sha256[:12]}...; it was dropped. Send it again."
                 )
             self._blobs.keep(team, sha256, path)
-        return self._stored(upload)
+        return self.note_stored(upload)
 
-    def _stored(self, upload: Upload) -> str:
+    def note_stored(self, upload: Upload) -> str:
         """Note that an upload is kept, and queue its job: once, whoever comes to it first."""
         own = uploads.c.id == upload.id
         with self._database.transaction() as connection:
@@ -351,81 +351,3 @@ class Uploads:
                     )
                 )
             self._layout.partial(team, upload_id).unlink(missing_ok=True)
-
-    # -- at start
-
-    def recover(self) -> dict[str, int]:
-        """Bring disk and database together after whatever ended the last server.
-
-        An original under its hash was checked before it got there. If its upload is still open, the
-        server died between the two, and the upload is completed now; if the database does not know
-        it (it was restored from an older copy), it is taken in again. Pieces without an upload, and
-        uploads that nobody goes on with, are dropped.
-        """
-        found = {"completed": 0, "adopted": 0, "dropped": 0}
-        for team in self._layout.teams():
-            self._layout.make_team(team)
-            rows = self._database.rows(select(uploads).where(uploads.c.team == team))
-            known = [Upload(*row) for row in rows]
-            by_hash = {upload.sha256: upload for upload in known}
-            for name in self._blobs.names(team):
-                upload = by_hash.get(name)
-                if upload is None:
-                    found["adopted"] += self._adopt(team, name)
-                elif not upload.is_stored and self._is_kept(upload):
-                    self._stored(upload)
-                    by_hash[name] = replace(upload, state="stored")
-                    found["completed"] += 1
-            found["dropped"] += self._drop_pieces(team, by_hash.values())
-            self._tidy(team)
-        return found
-
-    def _drop_pieces(self, team: str, known: Iterable[Upload]) -> int:
-        """Drop what nobody goes on with; returns how many there were."""
-        oldest = self._clock() - self._limits.partial_days * 86_400
-        incomplete = {upload.id for upload in known if not upload.is_stored}
-        dropped = 0
-        for partial in (self._layout.team(team) / "uploads").iterdir():
-            if partial.name not in incomplete:
-                partial.unlink()
-                dropped += 1
-            elif partial.stat().st_mtime < oldest:
-                self.give_up(team, partial.name)
-                dropped += 1
-        return dropped
-
-    def _tidy(self, team: str) -> None:
-        """Remove what a killed server was making."""
-        for unfinished in self._layout.team(team).glob(".store.duckdb.*.new*"):
-            unfinished.unlink(missing_ok=True)
-        for name in ("work", "snapshots"):
-            for entry in (self._layout.team(team) / name).iterdir():
-                if entry.is_dir():
-                    shutil.rmtree(entry, ignore_errors=True)
-                else:
-                    entry.unlink(missing_ok=True)
-
-    def _adopt(self, team: str, name: str) -> bool:
-        if not is_sha256(name):
-            return False  # somebody put it there; `analyzer verify --data` names it
-        digest, size = hashlib.sha256(), 0
-        for piece in self._blobs.pieces(team, name):
-            digest.update(piece)
-            size += len(piece)
-        if digest.hexdigest() != name:
-            return False
-        with self._database.transaction() as connection:
-            new = insert_new(
-                connection,
-                uploads,
-                id=secrets.token_hex(16),
-                team=team,
-                sha256=name,
-                size=size,
-                metadata={},
-                state="stored",
-                created_at=self._clock(),
-            )
-            if new:  # not by another server just now
-                queue.insert(connection, team, name, None, {}, self._clock())
-        return new

@@ -110,10 +110,10 @@ def test_a_crash_between_the_disk_and_the_database_ends_in_a_stored_upload(
 
     again = parts.again()
 
-    assert again.uploads.recover()["completed"] == 1
+    assert again.recover()["completed"] == 1
     assert again.announce(b"abcdef").state == "stored"
     assert again.jobs.counts()["queued"] == 1
-    assert again.uploads.recover() == {"completed": 0, "adopted": 0, "dropped": 0}
+    assert again.recover() == {"completed": 0, "adopted": 0, "dropped": 0}
 
 
 def test_a_crash_before_the_database_is_mended_by_whoever_asks_next(parts: ServerParts) -> None:
@@ -152,7 +152,7 @@ def test_originals_outlive_the_loss_of_the_database(parts: ServerParts) -> None:
 
     again = parts.again()
 
-    assert again.uploads.recover()["adopted"] == 1
+    assert again.recover()["adopted"] == 1
     assert again.layout.blob("perf", upload.sha256).read_bytes() == b"abcdef"
     assert again.jobs.counts()["queued"] == 1
     assert stranger.exists(), "nothing in there is deleted for being unknown"
@@ -167,12 +167,12 @@ def test_a_start_drops_what_nobody_goes_on_with_and_keeps_the_rest(
     (parts.layout.work("perf") / "left").mkdir()
     clock.now = parts.layout.partial("perf", kept.id).stat().st_mtime
 
-    parts.again().uploads.recover()
+    parts.again().recover()
     assert [p.name for p in (parts.layout.team("perf") / "uploads").iterdir()] == [kept.id]
     assert list(parts.layout.work("perf").iterdir()) == []
 
     clock.now += 15 * DAY_S
-    parts.again().uploads.recover()
+    parts.again().recover()
     assert list((parts.layout.team("perf") / "uploads").iterdir()) == []
     assert parts.announce(b"abcdef").offset == 0
 
@@ -184,7 +184,7 @@ def test_a_clock_that_jumps_drops_nothing_that_was_acknowledged(
 
     for jump in (-4000 * DAY_S, 9000 * DAY_S):
         clock.now += jump
-        parts.again().uploads.recover()
+        parts.again().recover()
 
     assert parts.layout.blob("perf", upload.sha256).exists()
     assert parts.announce(b"abcdef").state == "stored"
