@@ -2,7 +2,7 @@
 workers? And is each run there exactly once although a worker was killed on the way?
 
 Starts a PostgreSQL of its own, and Ray in a network namespace; Parquet goes to the local disk. Runs
-in the fleet's environment: .venv-fleet/bin/python benchmarks/fleet.py. Workers are held to as many
+in the fleet's environment: .venv-fleet/bin/python -m benchmarks.fleet. Workers are held to as many
 cores as there are of them; PostgreSQL is not. The traces are tiled from a real one and differ in a
 number. Fails if a run is lost, doubled or has other rows than the first.
 """
@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any
 
 # The parts of a fleet are started as the tests start them.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.store import database
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
-from result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.tile_trace import tile
 from tests.fleet.copies import copies
 from tests.fleet.services import Postgres, ray_cluster
-from tile_trace import tile
 
 SOURCE = ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512" / "trace.json.gz"
 POOL = """

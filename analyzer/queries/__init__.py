@@ -26,6 +26,7 @@ from analyzer.queries.runs import (
     same_workload,
     schedule,
     steps,
+    tables,
     totals,
     traces,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "same_workload",
     "schedule",
     "steps",
+    "tables",
     "totals",
     "traces",
 ]

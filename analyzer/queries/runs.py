@@ -75,6 +75,19 @@ def runs(connection: Connection) -> pl.DataFrame:
     return frame(connection, named_sql("runs"))
 
 
+def tables(connection: Connection) -> dict[str, list[str]]:
+    """The store's tables and views by name, each with its columns: name and type."""
+    found: dict[str, list[str]] = {}
+    for row in select_rows(
+        connection,
+        "SELECT table_name, column_name, data_type FROM information_schema.columns "
+        "WHERE table_catalog = current_database() ORDER BY table_name, ordinal_position",
+    ):
+        columns = found.setdefault(row["table_name"], [])
+        columns.append(f"{row['column_name']}  {row['data_type']}")
+    return found
+
+
 def find_run(connection: Connection, reference: str) -> str:
     """The run id that a reference means: an id, a unique prefix of one, a name, or `latest`.
 

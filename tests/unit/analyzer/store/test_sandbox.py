@@ -16,10 +16,7 @@ import pytest
 from analyzer.errors import AnalyzerError
 from analyzer.store import database
 from analyzer.store.sandbox import Cancelled, Format, run_sql, write_table
-
-RUNAWAY = (
-    "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
-)
+from tests.support.statements import RUNAWAY
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
-"""The page's address holds its state: a copied URL shows what its owner saw.
+"""The page's URL holds its state: a copied URL shows what its owner saw.
 
 A widget here takes its value from the query parameter of its name and writes it there when it
-changes. The address is the only truth: the back button, a link and a fresh browser all lead to the
+changes. The URL is the only truth: the back button, a link and a fresh browser all lead to the
 same page.
 """
 
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 
 def get(name: str, default: str = "") -> str:
-    """A parameter of the address."""
+    """A query parameter of the URL."""
     return st.query_params.get(name, default)
 
 
@@ -27,7 +28,7 @@ def put(**values: str | int | None) -> None:
             st.query_params[name] = str(value)
 
 
-def _take(name: str, key: str) -> None:
+def _store(name: str, key: str) -> None:
     value = st.session_state[key]
     if isinstance(value, (list, tuple)):
         put(**{name: ",".join(str(part) for part in cast("Sequence[Any]", value))})
@@ -45,14 +46,14 @@ def select(
     default: str | None = None,
     show: Callable[[str], str] = str,
     help: str | None = None,
-    place: Any = st,
+    place: DeltaGenerator | None = None,
 ) -> str:
     """One of some options."""
     key = f"choice {name}"
     wanted = get(name, default or options[0])
     st.session_state[key] = wanted if wanted in options else (default or options[0])
-    return place.selectbox(
-        label, options, key=key, format_func=show, help=help, on_change=_take, args=(name, key)
+    return (place or st).selectbox(
+        label, options, key=key, format_func=show, help=help, on_change=_store, args=(name, key)
     )
 
 
@@ -64,7 +65,7 @@ def several(
     default: Sequence[str] = (),
     show: Callable[[str], str] = str,
     help: str | None = None,
-    place: Any = st,
+    place: DeltaGenerator | None = None,
     placeholder: str | None = None,
 ) -> list[str]:
     """Some of some options; none chosen is an empty list."""
@@ -72,30 +73,25 @@ def several(
     text = get(name)
     wanted = text.split(",") if text else list(default)
     st.session_state[key] = [value for value in wanted if value in options]
-    return place.multiselect(
+    return (place or st).multiselect(
         label,
         options,
         key=key,
         format_func=show,
         help=help,
-        on_change=_take,
+        on_change=_store,
         args=(name, key),
         placeholder=placeholder,
         select_all=False,
     )
 
 
-def text(label: str, name: str, *, placeholder: str = "", place: Any = st) -> str:
+def text(
+    label: str, name: str, *, placeholder: str = "", place: DeltaGenerator | None = None
+) -> str:
     """A line of text."""
     key = f"choice {name}"
     st.session_state[key] = get(name)
-    return place.text_input(
-        label, key=key, placeholder=placeholder, on_change=_take, args=(name, key)
+    return (place or st).text_input(
+        label, key=key, placeholder=placeholder, on_change=_store, args=(name, key)
     )
-
-
-def switch(label: str, name: str, *, help: str | None = None, place: Any = st) -> bool:
-    """Yes or no."""
-    key = f"choice {name}"
-    st.session_state[key] = get(name) == "1"
-    return place.toggle(label, key=key, help=help, on_change=_take, args=(name, key))

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import study_record
 from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.reports import prediction
 from analyzer.store.database import Connection
-from collector_analyse import above_floor
-from result_file import RESULTS, ROOT, Result, result
+from benchmarks.collector_analyse import above_floor
+from benchmarks.result_file import ROOT, Result, result
+from benchmarks.study import index
+from benchmarks.study.results import STUDY
 from schemas.run_directory import read_manifest
 
-FILE = RESULTS / "study-nvidia-h200.json"
 STORE = "study.duckdb"
 SAMPLES = ROOT / "analyzer" / "samples"
 COMPILED = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-compile")
@@ -31,10 +31,10 @@ CHANGES = ("graphs", "compile", "cpu-faster:1.11", "cpu-faster:1.41", "cpu-faste
 SHARES = {"pinned": 1.0, "nice5": 1024 / (1024 + 335), "nice0": 1 / 2, "two": 1 / 3}
 
 
-def analyse(folder: Path, target: Path = FILE) -> Path:
+def analyse(folder: Path, target: Path = STUDY) -> Path:
     """Ingest every run of a folder and write the result file; returns its path."""
-    index = [e for e in study_record.read_index(folder) if e["state"] == "done"]
-    runs = {e["name"]: e for e in index if (folder / e["name"] / "manifest.json").is_file()}
+    entries = [e for e in index.read(folder) if e["state"] == "done"]
+    runs = {e["name"]: e for e in entries if (folder / e["name"] / "manifest.json").is_file()}
     store = folder / STORE
     store.unlink(missing_ok=True)
     paths = [folder / name for name in runs] + [SAMPLES / name for name in COMPILED]
@@ -58,12 +58,12 @@ def analyse(folder: Path, target: Path = FILE) -> Path:
     environment = read_manifest(folder / next(iter(runs))).environment
     content: dict[str, Any] = {
         "benchmark": "study",
-        "commit": " and ".join(sorted({e["commit"] for e in index if e.get("commit")})) or None,
-        "command": "python benchmarks/study.py record, then analyse",
+        "commit": " and ".join(sorted({e["commit"] for e in entries if e.get("commit")})) or None,
+        "command": "python -m benchmarks.study record, then analyse",
         "environment": vars(environment),
         "not_recorded": [
             {"name": e["name"], "item": e.get("item"), "reason": e["reason"]}
-            for e in study_record.read_index(folder)
+            for e in index.read(folder)
             if e["state"] == "failed"
         ],
     }
@@ -105,7 +105,7 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
     clocks = (manifest["environment"] or {}).get("gpu_clocks") or {}
     for key, value in clocks.items():
         yield result(f"gpu_{key}", key.rpartition("_")[2], {**base, "grain": "recording"}, [value])
-    bare = _bare(connection, run_id)
+    unprofiled = _unprofiled(connection, run_id)
     for phase in dict.fromkeys(step["phase"] for step in steps):
         own = [step for step in steps if step["phase"] == phase]
         tags = {**base, "phase": phase, "grain": "step"}
@@ -128,11 +128,11 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
                 yield result("exposed", "ns", {**tags, "account": account}, exposed[account])
         sums = [sum(e["ns"] for e in step["ledger"].values()) - step["wall_ns"] for step in own]
         yield result("ledger_less_wall", "ns", tags, sums)
-        if phase in bare:
-            yield result("step_unprofiled", "ns", {**tags, "grain": "step"}, bare[phase])
+        if phase in unprofiled:
+            yield result("step_unprofiled", "ns", {**tags, "grain": "step"}, unprofiled[phase])
 
 
-def _bare(connection: Connection, run_id: str) -> dict[str, list[int]]:
+def _unprofiled(connection: Connection, run_id: str) -> dict[str, list[int]]:
     rows = connection.execute(
         "SELECT phase, wall_ns FROM step_latency WHERE run_id = $run_id", {"run_id": run_id}
     ).fetchall()
@@ -157,7 +157,7 @@ def _predictions(
             continue  # rehearsed on a CPU
         value = prediction.predict(connection, ids[name], CHANGES)
         graph = ids.get(name.removesuffix("-eager") + "-graph")
-        bare = _bare(connection, graph) if graph else {}
+        unprofiled = _unprofiled(connection, graph) if graph else {}
         for phase, figures in value["phases"].items():
             tags = {**_parameters(entry), "phase": phase, "grain": "phase"}
             for key in ("replay_error", "fit_error", "host_scale"):
@@ -170,8 +170,8 @@ def _predictions(
             for key in ("nodes", "pieces"):
                 if one[key] is not None:
                     yield result(key, "count", {**tags, "grain": "median step"}, [one[key]])
-            if graph and one["what"] == "graphs" and one["phase"] in bare:
-                yield result("measured", "ns", {**tags, "grain": "step"}, bare[one["phase"]])
+            if graph and one["what"] == "graphs" and one["phase"] in unprofiled:
+                yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled[one["phase"]])
                 events, others = (_events(connection, r, one["phase"]) for r in (ids[name], graph))
                 differ = (events - others).total() + (others - events).total()
                 tags = {**tags, "events": events.total(), "grain": "first step"}
@@ -207,7 +207,7 @@ def _compiled(connection: Connection) -> Iterator[Result]:
 
 
 def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[Result]:
-    """The pinned host's run foretells those with less of the core."""
+    """The pinned host's run predicts those with less of the core."""
     base = ids.get("gpt2-slow-pinned-eager")
     if base is None or not queries.totals(connection, base)["kernels"]:
         return
@@ -215,14 +215,16 @@ def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[R
         other = ids.get(f"gpt2-slow-{label}-eager")
         if other is None or label == "pinned":
             continue
-        bare = _bare(connection, other)
+        unprofiled = _unprofiled(connection, other)
         what = f"cpu-faster:{share:.4f}"
         for one in prediction.predict(connection, base, (what,))["predictions"]:
             tags = {"item": 6, "load": label, "phase": one["phase"], "share": round(share, 4)}
             for key in ("predicted_ns", "low_ns", "high_ns", "base_ns"):
                 if one[key] is not None:
                     yield result(key[:-3], "ns", {**tags, "grain": "median step"}, [one[key]])
-            yield result("measured", "ns", {**tags, "grain": "step"}, bare.get(one["phase"], []))
+            yield result(
+                "measured", "ns", {**tags, "grain": "step"}, unprofiled.get(one["phase"], [])
+            )
 
 
 def _floors(folder: Path) -> Iterator[Result]:

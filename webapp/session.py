@@ -1,4 +1,7 @@
-"""Who looks at the pages, where the app is part of a server; without a server, whoever can."""
+"""Who looks at the pages, and in which theme.
+
+Where the app is part of a server, people log in; without a server, whoever can reach it looks.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,11 @@ def enter() -> None:
         st.stop()
     if hosting.has_identity_provider and (context := get_script_run_ctx()):
         hosting.admit(context.session_id)
+
+
+def is_dark() -> bool:
+    """The theme that the browser shows."""
+    return st.context.theme.type == "dark"
 
 
 def _claims() -> dict[str, Any] | None:
@@ -70,7 +78,7 @@ def hosted() -> tuple[pages.Hosting, pages.Principal] | None:
     """The server and the visitor of this run; None where there is no server.
 
     Raises:
-        AnalyzerError: There is a server, and nobody has been let in.
+        AnalyzerError: There is a server, and nobody has logged in.
     """
     hosting = pages.current()
     if hosting is None:
