@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from analyzer.server.auth.principal import SESSION_COOKIE, Principal
+from analyzer.server.jobs.job import Job
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from analyzer.ingest.load import Ingested
-    from analyzer.server.jobs.job import Job
 
 ENTRY_POINTS = "hostbound.pages"
 
@@ -103,4 +103,13 @@ def current() -> Hosting | None:
     return _current
 
 
-__all__ = ["ENTRY_POINTS", "SESSION_COOKIE", "Hosting", "MakeApp", "Principal", "current", "host"]
+__all__ = [
+    "ENTRY_POINTS",
+    "SESSION_COOKIE",
+    "Hosting",
+    "Job",
+    "MakeApp",
+    "Principal",
+    "current",
+    "host",
+]

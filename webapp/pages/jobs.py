@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 import polars as pl
 import streamlit as st
 
+from analyzer.server.pages import Job
 from schemas.errors import HostboundError
 from webapp import components, format, session
-
-if TYPE_CHECKING:
-    from analyzer.server.jobs.job import Job
 
 LOOK_S = 2.0
 TROUBLE = "trouble with a job"
