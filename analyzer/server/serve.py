@@ -60,7 +60,7 @@ def serve(options: ServeOptions) -> None:
     """
     layout = _layout(options)
     layout.check_store()
-    # One of several servers is nobody's way to the store: commands go to the lake themselves.
+    # One of several servers leaves no note: commands go to the lake themselves.
     noted = layout.db if options.data is None else None
     secret = discovery.new_secret() if noted is not None else None
     policy = AccessPolicy(

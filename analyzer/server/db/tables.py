@@ -145,7 +145,7 @@ def make(connection: Connection) -> None:
 
 
 def next_number(connection: Connection, name: str) -> int:
-    """A number greater than any before; nobody else gets one until the transaction ends."""
+    """A number greater than any before; no other transaction gets one until this ends."""
     # No RETURNING, which is younger than the SQLite of systems in use.
     row = counters.c.name == name
     connection.execute(counters.update().where(row).values(value=counters.c.value + 1))

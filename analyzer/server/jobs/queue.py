@@ -108,7 +108,7 @@ class Jobs:
         return {state: found.get(state, 0) for state in STATES}
 
     def claim(self) -> Job | None:
-        """Take the next job, if there is one; it is running then, and nobody else's.
+        """Take the next job, if there is one; it is running then, and no other server's.
 
         Raises:
             Unreachable: PostgreSQL does not answer.
@@ -243,5 +243,5 @@ class Jobs:
 
 
 def _still_of(job: Job) -> tuple[Any, ...]:
-    """Holds for a job as long as nobody else has claimed it."""
+    """Conditions that hold for a job until another server claims it."""
     return jobs.c.id == job.id, jobs.c.state == "running", jobs.c.claim == job.claim
