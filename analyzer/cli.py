@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.server import commands as server_commands
+from analyzer.store import open_store
 from schemas.errors import HostboundError
 from schemas.extras import require
 
@@ -240,7 +241,7 @@ def _through_server(
     """Load through the server that owns the store; None if there is none."""
     from analyzer.errors import AnalyzerError
     from analyzer.server import discovery
-    from analyzer.store import ducklake
+    from analyzer.store import open_store
 
     found, remark = discovery.find(args.db)
     if remark:
@@ -253,7 +254,7 @@ def _through_server(
         "--engine ray": args.engine == "ray",
     }
     if asked := [option for option, wanted in beyond.items() if wanted]:
-        if ducklake.is_lake(args.db):
+        if open_store(args.db).has_many_writers:
             return None  # which any number of processes may write to
         raise AnalyzerError(
             f"{args.db} belongs to the server at {found.url}, which does not take "
@@ -561,9 +562,8 @@ def verify_command(args: argparse.Namespace) -> int:
 
 def maintain_command(args: argparse.Namespace) -> int:
     """Tidy a lake."""
-    from analyzer.store import database
 
-    done = database.maintain(args.db, args.keep_days)
+    done = open_store(args.db).maintain(args.keep_days)
     if args.json:
         _print_json(done)
     else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.result_file import Result, result
 
 if TYPE_CHECKING:
-    from analyzer.store.database import Connection
+    from analyzer.store import Connection
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from analyzer import queries
 from analyzer.queries import timeline
 from analyzer.reports import prediction, report
 from analyzer.reports.comparison import compare
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 from webapp import store
 
 Record = dict[str, Any]

@@ -11,8 +11,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from analyzer.store import database, rwlock
-from analyzer.store.database import Connection
+from analyzer.store import Connection, open_store, rwlock
 from webapp import session
 from webapp.settings import STORE_VARIABLE
 
@@ -31,18 +30,18 @@ def path() -> Path:
 
 def exists() -> bool:
     """Is there a store yet?"""
-    return database.exists(path())
+    return open_store(path()).exists()
 
 
 def version() -> tuple[str, Stamp]:
     """The store's path and a stamp that changes when its content does: a key of caches."""
     found = path()
-    return str(found), database.stamp(found)
+    return str(found), open_store(found).stamp()
 
 
 def lock_in_process() -> None:
     """Let readers and an upload of this process wait for each other, which DuckDB does not."""
-    rwlock.arrange(path())
+    rwlock.keep_lock(path())
 
 
 class _Page(threading.local):
@@ -75,11 +74,11 @@ def connected(path: str) -> Generator[Connection, None, None]:
         AnalyzerError: The store is not there, damaged, locked or of another version; one line.
     """
     if _page.stack is None:
-        with database.open_for_reading(Path(path), patience_s=PATIENCE_S) as connection:
+        with open_store(Path(path)).reading(patience_s=PATIENCE_S) as connection:
             yield connection
         return
     if _page.connection is None or _page.path != path:
-        opened = database.open_for_reading(Path(path), patience_s=PATIENCE_S)
+        opened = open_store(Path(path)).reading(patience_s=PATIENCE_S)
         _page.connection, _page.path = _page.stack.enter_context(opened), path
     yield _page.connection
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 
 def frame(

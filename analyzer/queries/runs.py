@@ -1,6 +1,6 @@
 """Every question that the command line and the web app may ask of a store; read-only.
 
-Each function takes a connection (`connect`, or `database.open_for_reading`). Few values come back
+Each function takes a connection (`connect`). Few values come back
 as dicts and lists, many rows as a polars frame. Times are integer nanoseconds, unknown is None. The
 SQL is in `analyzer/sql/`, one file a question, named like its function.
 """
@@ -8,6 +8,8 @@ SQL is in `analyzer/sql/`, one file a question, named like its function.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,9 +18,9 @@ from analyzer.attribution import classification
 from analyzer.attribution.totals import hdbi
 from analyzer.errors import AnalyzerError
 from analyzer.queries.rows import frame, select_rows
-from analyzer.store import database
-from analyzer.store.database import Connection
+from analyzer.store import Connection, Store, open_store
 from analyzer.store.sql_text import named_sql
+from analyzer.store.store import READ_PATIENCE_S
 
 TOTAL_KEYS = (
     "kernels",
@@ -67,7 +69,16 @@ ADDED_KEYS = (
     "device_tail_ns",
 )
 
-connect = database.open_for_reading
+
+def connect(
+    db: Store | Path | str, patience_s: float = READ_PATIENCE_S
+) -> AbstractContextManager[Connection]:
+    """A read-only connection to a store; `with queries.connect("runs.duckdb") as store: ...`.
+
+    Raises:
+        AnalyzerError: There is no store, it is damaged, of another version, or stays locked.
+    """
+    return open_store(db).reading(patience_s)
 
 
 def runs(connection: Connection) -> pl.DataFrame:

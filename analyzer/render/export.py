@@ -21,9 +21,9 @@ from typing import IO, Any, Literal
 import duckdb
 
 from analyzer.errors import AnalyzerError
-from analyzer.store import database, originals
-from analyzer.store.database import Connection
+from analyzer.store import Connection, open_store, originals
 from analyzer.store.sql_text import named_sql
+from analyzer.store.store import second_connection
 from analyzer.store.write import RUN_TABLES
 
 Format = Literal["parquet", "csv", "chrome", "original"]
@@ -73,7 +73,7 @@ def export(db: Path, run_id: str, form: Format, out: Path) -> list[Path]:
     Raises:
         AnalyzerError: The run is not in the store, the target exists or cannot be written.
     """
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         if not _all(connection, "SELECT 1 FROM runs WHERE run_id = ?", [run_id]):
             raise AnalyzerError(f"there is no run {run_id!r} in {db}; `analyzer runs` lists them.")
         if form == "chrome":
@@ -83,7 +83,7 @@ def export(db: Path, run_id: str, form: Format, out: Path) -> list[Path]:
             files = _all(connection, sql, [run_id])
             with _aside(out) as folder:
                 folder.mkdir()
-                written = originals.give_back(db, files, folder)
+                written = originals.give_back(open_store(db).originals, files, folder)
                 os.rename(folder, out)
             return [out / file.name for file in written]
         return _export_tables(connection, run_id, form, out)
@@ -271,7 +271,7 @@ class _ChromeTrace:
         self.out.write("\n]}\n")
 
     def _rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        cursor = database.cursor(self.connection)
+        cursor = second_connection(self.connection)
         try:
             cursor.execute(sql, self.parameters)
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):

@@ -21,7 +21,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.reports import host_speed, paired
 from analyzer.reports.fusion import Fusions, Kernels, fusions
 from analyzer.reports.report import ACCOUNT_MEANS, MEDIAN_KEYS, figures, reading
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 # Changes smaller than this, or than the spread of the steps, are noise.
 NOISE = 0.03

@@ -24,7 +24,7 @@ from typing import Any
 
 from analyzer import queries
 from analyzer.errors import AnalyzerError
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 DEFAULT = ("graphs", "compile", "cpu-faster:2", "fuse:2")
 ONE = 1_000_000  # a scale of 1, in millionths

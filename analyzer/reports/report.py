@@ -12,7 +12,7 @@ from typing import Any
 from analyzer import queries
 from analyzer.attribution import classification
 from analyzer.reports import host_speed, prediction
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 HOST_BOUND_BELOW = 0.4
 DEVICE_BOUND_FROM = 0.6

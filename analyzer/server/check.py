@@ -16,7 +16,7 @@ from analyzer.server.db.database import Database, open_database
 from analyzer.server.db.tables import jobs, uploads
 from analyzer.server.layout import Layout, is_sha256
 from analyzer.server.uploads.blobs import Blobs, open_blobs
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.verify import Problem, verify
 
 
@@ -35,7 +35,7 @@ def check(data: Path) -> list[Problem]:
         runs: set[str] = set()
         if store.exists():
             problems += verify(store)
-            with database.open_for_reading(store) as connection:
+            with open_store(store).reading() as connection:
                 runs = {r[0] for r in connection.execute("SELECT run_id FROM runs").fetchall()}
         problems += _originals(blobs, server, team)
         problems += _jobs(server, team, runs)

@@ -31,7 +31,7 @@ from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.pages import ENTRY_POINTS, MakeApp
 from analyzer.server.service import Service, build
-from analyzer.store import ducklake
+from analyzer.store import open_store
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _layout(options: ServeOptions) -> Layout:
         return Layout(options.data)
     if options.data is None:
         return Layout.of_store(options.db)
-    if not ducklake.is_lake(options.db):
+    if not open_store(options.db).has_many_writers:
         raise AnalyzerError(
             f"--db {options.db} with --data is for a lake (*.toml), which several servers share; "
             "leave one of the two out."

@@ -21,8 +21,7 @@ from analyzer.server.sql.runner import SqlRunner
 from analyzer.server.uploads.blobs import Blobs, open_blobs
 from analyzer.server.uploads.recovery import Recovery
 from analyzer.server.uploads.uploads import Uploads
-from analyzer.store import database as store
-from analyzer.store import rwlock
+from analyzer.store import open_store, rwlock
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Service:
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""
         path = self.layout.store(team)
-        rwlock.arrange(path)
+        rwlock.keep_lock(path)
         return path
 
     def start(self) -> None:
@@ -61,12 +60,9 @@ class Service:
         parts = (self.layout, self.database, self.blobs, self.limits, self.uploads)
         mended = Recovery(*parts).run()
         for team in self.layout.teams():
-            if store.exists(path := self.store(team)):
-                with store.open_for_reading(path, patience_s=store.LOCK_PATIENCE_S):
-                    pass  # one that cannot be read is said now
-            elif path == self.layout.lake:
-                with store.open_for_writing(path):
-                    pass  # its tables: a lake's file is there before its first run is
+            store = open_store(self.store(team))
+            if store.exists() or store.has_many_writers:
+                store.make()  # a lake's file is there before its tables are
         if any(mended.values()):
             self.log("recovered", **mended)
         self.database.watch(self._requeue)

@@ -15,7 +15,7 @@ from typing import Any
 from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.reports import prediction
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 from benchmarks.collector_analyse import above_floor
 from benchmarks.result_file import ROOT, Result, result
 from benchmarks.study import index

@@ -27,6 +27,7 @@ from analyzer.server.db import connect, tables
 from analyzer.server.db.connect import Engines
 from analyzer.server.db.liveness import Liveness, Requeue
 from analyzer.server.layout import Layout
+from analyzer.store.lake_file import read_lake_file
 from schemas.extras import require
 
 PATIENCE_S = 10.0
@@ -233,9 +234,7 @@ def open_database(layout: Layout, make: bool = True) -> Database:
             layout.check()
         return open_sqlite(layout.database)
     require("fleet", "psycopg")
-    from analyzer.store import ducklake  # heavy, and not needed without one
-
-    found = ducklake.read(layout.lake)
+    found = read_lake_file(layout.lake)
     return open_postgres(found.catalog, f"{found.schema}_server", str(layout.lake), make)
 
 

@@ -25,7 +25,8 @@ from analyzer.server.limits import Limits
 from analyzer.server.logs import Log
 from analyzer.server.supervise import Child, Stopped
 from analyzer.server.uploads.blobs import Blobs
-from analyzer.store import database, rwlock
+from analyzer.store import open_store, rwlock
+from analyzer.store.store import LOCK_PATIENCE_S
 from schemas.errors import HostboundError
 
 _AWAY_S = 2.0
@@ -167,7 +168,7 @@ class _Supervisor(threading.Thread):
     def _is_away(self, job: Job) -> bool:
         """Whether the lake or its originals do not answer at all: that is not the job's fault."""
         try:
-            database.exists(self._layout.store(job.team))
+            open_store(self._layout.store(job.team)).exists()
             self._blobs.size(job.team, job.sha256)
         except Unreachable:
             return True
@@ -219,7 +220,7 @@ class _Supervisor(threading.Thread):
                 if message[:1] == worker.DONE:
                     return worker.decode_done(message[1:])
                 waited = time.monotonic()
-                with rwlock.arrange(task.store).writing(database.LOCK_PATIENCE_S):
+                with rwlock.keep_lock(task.store).writing(LOCK_PATIENCE_S):
                     deadline += time.monotonic() - waited  # waiting is not the job's own time
                     child.send(worker.GO)
                     self._receive(child, deadline, committing=True)

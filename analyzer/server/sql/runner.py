@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -21,7 +20,7 @@ from analyzer.server.metrics import Metrics
 from analyzer.server.sql import child as sql_child
 from analyzer.server.sql.snapshots import Crowded, Snapshots
 from analyzer.server.supervise import Child, Stopped
-from analyzer.store import ducklake
+from analyzer.store import open_store
 from analyzer.store.sandbox import Cancelled
 
 _OWN_BYTES = 400 << 20  # Python, Arrow and DuckDB themselves
@@ -93,10 +92,8 @@ class SqlRunner:
             self._places.release()
 
     def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> pa.Table:
-        if ducklake.is_lake(Path(request.path)):
-            child = _started(ducklake.environment())
-        else:
-            child = self._spare.take()
+        environment = open_store(request.path).child_environment()
+        child = _started(environment) if environment else self._spare.take()
         try:
             child.send(msgspec.json.encode(request))
             answer = child.receive(

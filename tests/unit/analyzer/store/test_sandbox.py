@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analyzer.errors import AnalyzerError
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.sandbox import Cancelled, Format, run_sql, write_table
 from tests.support.statements import RUNAWAY
 
@@ -23,7 +23,7 @@ from tests.support.statements import RUNAWAY
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two runs that have a name and nothing else."""
     path = tmp_path_factory.mktemp("sandbox") / "store.duckdb"
-    with database.open_for_writing(path) as connection:
+    with open_store(path).writing() as connection:
         connection.execute(
             "INSERT INTO runs (run_id, name, batch_size) VALUES ('a', 'one', 1), ('b', 'two', NULL)"
         )
@@ -161,7 +161,7 @@ def test_while_a_statement_runs_the_store_is_open_to_others_of_the_process(store
     runner = threading.Thread(target=run)
     runner.start()
     try:
-        with database.open_for_reading(store, patience_s=0.1) as connection:
+        with open_store(store).reading(patience_s=0.1) as connection:
             assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
             assert run_sql(store, "SELECT count(*) AS n FROM runs").to_pylist() == [{"n": 2}]
     finally:
