@@ -91,7 +91,7 @@ class Child:
         Args:
             module: What `python -m` runs.
             environment: All of its environment, but where Python finds this package.
-            is_confined: It begins in no folder of ours, and what it writes to stderr is dropped.
+            is_confined: What it writes to stderr is dropped.
         """
         path = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
         ours, theirs = socket.socketpair()
@@ -101,7 +101,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if is_confined else None,
-                cwd="/" if is_confined else None,
+                cwd="/",  # `-m` looks for modules here first: in no folder of a user
                 env={**environment, "PYTHONPATH": path},
                 pass_fds=(theirs.fileno(),),
             )
