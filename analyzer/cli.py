@@ -240,10 +240,10 @@ def _through_server(
 ) -> list[Ingested] | None:
     """Load through the server that owns the store; None if there is none."""
     from analyzer.errors import AnalyzerError
-    from analyzer.server import discovery as owner
+    from analyzer.server import discovery
     from analyzer.store import open_store
 
-    found, remark = owner.find(args.db)
+    found, remark = discovery.find(args.db)
     if remark:
         sys.stderr.write(f"analyzer: {remark}\n")
     if found is None:
@@ -542,6 +542,7 @@ def verify_command(args: argparse.Namespace) -> int:
     from analyzer.store.verify import verify
 
     if args.data:
+        require("server", "sqlalchemy")
         from analyzer.server.check import check
 
         problems = check(args.data)
