@@ -105,6 +105,16 @@ def test_twenty_equal_iterations_are_twenty_steps_and_a_slow_first_is_named(
     assert found.step_source.confidence == 1.0
 
 
+def test_a_first_iteration_with_launches_of_its_own_is_warm_up(loop: Loop, linked: Link) -> None:
+    """It fills its buffers and tries algorithms."""
+    loop.launch("in", *layers(3), *["fill"] * 5, "try", "try", "out").wait()
+    for _ in range(8):
+        loop.launch("in", *layers(3), "out").wait()
+    found = linked(loop.trace)
+    assert launches_in(found) == [27] + [20] * 8
+    assert [step.is_warm_up for step in found.steps] == [True] + [False] * 8
+
+
 def test_iterations_that_never_wait_are_steps_too(loop: Loop, linked: Link) -> None:
     for _ in range(8):
         loop.launch("in", *layers(3), "out")
