@@ -21,7 +21,7 @@ help:
 	@echo "make test         all tests"
 	@echo "make test-fleet   tests of the fleet: PostgreSQL, S3, Ray (an environment of its own, .venv-fleet)"
 	@echo "make check        format, lint, types, import contracts, wheel: with the tests, what CI runs"
-	@echo "make bench        benchmarks/ingest.py: trace reading against json.load and HTA"
+	@echo "make bench        benchmarks.ingest: trace reading against json.load and HTA"
 	@echo "make screenshots  pictures of the web app, into screenshots/"
 	@echo "make clean        remove what the above made, .venv included"
 
@@ -134,7 +134,7 @@ wheel: .venv/.full
 	@ls dist/*.whl
 
 bench: .venv/.full
-	$(BIN)/python benchmarks/ingest.py
+	$(BIN)/python -m benchmarks.ingest
 
 clean:
 	rm -rf .venv .venv-fleet build dist *.egg-info screenshots benchmarks/data

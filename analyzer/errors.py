@@ -9,3 +9,12 @@ class AnalyzerError(HostboundError):
 
 class Unreachable(AnalyzerError):
     """PostgreSQL or a lake's data did not answer, or a commit lost against others: try again."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library or of the system says, as one sentence of one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}."
+    text = str(error).strip().splitlines()
+    line = text[0] if text else type(error).__name__
+    return line if line.endswith(".") else line + "."

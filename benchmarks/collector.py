@@ -16,11 +16,11 @@ bring --out to a machine that has it and run the same command with --analyse the
 Results go to `benchmarks/results/collector-<device>-<date>.json`, or `collector-repeat-...`,
 `collector-turns-...` and `collector-batches-...`, and as a table to stdout.
 
-Usage: python benchmarks/collector.py --out runs [--only NAME ...] [--seconds 540]
-       python benchmarks/collector.py --part repeat --out runs [--seconds 150] [--times 4]
-       python benchmarks/collector.py --part repeat --turns --out runs [--seconds 100] [--traces 40]
-       python benchmarks/collector.py --part batches --out runs [--seconds 200] [--traces 40]
-       python benchmarks/collector.py [--part PART] [--turns] --out runs --analyse
+Usage: python -m benchmarks.collector --out runs [--only NAME ...] [--seconds 540]
+       python -m benchmarks.collector --part repeat --out runs [--seconds 150] [--times 4]
+       python -m benchmarks.collector --part repeat --turns --out runs [--seconds 100] [--traces 40]
+       python -m benchmarks.collector --part batches --out runs [--seconds 200] [--traces 40]
+       python -m benchmarks.collector [--part PART] [--turns] --out runs --analyse
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collector_analyse import batch_rows, repeat_rows, replay_rows
-from result_file import Result, environment, print_table, result, write
+from benchmarks.collector_analyse import batch_rows, repeat_rows, replay_rows
+from benchmarks.result_file import Result, environment, print_table, result, write
 
 COMMON = ["--new-tokens", "5", "--warmup", "5"]
 GPT2 = [*COMMON, "--latency-runs", "30", "--trace-runs", "3", "--replay-runs", "100"]

@@ -14,16 +14,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from result_file import ROOT, Result, result
+from benchmarks.result_file import Result, result
 
 if TYPE_CHECKING:
-    from analyzer.store.database import Connection
+    from analyzer.store import Connection
 
 
 @contextmanager
 def stored(runs: list[Path]) -> Iterator[tuple[Connection, list[str]]]:
     """A store of these runs that is gone afterwards, and their ids in it."""
-    sys.path.append(str(ROOT))
     from analyzer import queries
     from analyzer.ingest import ingest
 

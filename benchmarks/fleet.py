@@ -2,7 +2,7 @@
 workers? And is each run there exactly once although a worker was killed on the way?
 
 Starts a PostgreSQL of its own, and Ray in a network namespace; Parquet goes to the local disk. Runs
-in the fleet's environment: .venv-fleet/bin/python benchmarks/fleet.py. Workers are held to as many
+in the fleet's environment: .venv-fleet/bin/python -m benchmarks.fleet. Workers are held to as many
 cores as there are of them; PostgreSQL is not. The traces are tiled from a real one and differ in a
 number. Fails if a run is lost, doubled or has other rows than the first.
 """
@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any
 
 # The parts of a fleet are started as the tests start them.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from analyzer import queries
 from analyzer.ingest import ingest
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
-from result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.tile_trace import tile
 from tests.fleet.copies import copies
 from tests.fleet.services import Postgres, ray_cluster
-from tile_trace import tile
 
 SOURCE = ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512" / "trace.json.gz"
 POOL = """
@@ -77,7 +75,7 @@ def main() -> int:
                     source = traces[0].parent if whole else few[0].parent
                     count = len(traces) if whole else len(few)
                     lake = make_lake(folder, postgres, f"{system}{workers}")
-                    with database.open_for_writing(lake):
+                    with open_store(lake).writing():
                         pass
                     say(f"{system}, {workers} workers, {count} traces")
                     answer = load(system, source, lake, workers, kills=1 if whole else 0)
@@ -141,7 +139,7 @@ def expected_rows(trace: Path, folder: Path) -> dict[str, int]:
 
 def rows_by_run(db: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         for table in RUN_TABLES:
             counted = connection.execute(f"SELECT count(*) FROM {table} GROUP BY run_id").fetchall()
             if counted:
@@ -185,7 +183,7 @@ def size_rows(
     for upkeep in (False, True):
         if upkeep:
             began = time.monotonic()
-            database.maintain(lake, keep_days=0)
+            open_store(lake).maintain(keep_days=0)
             seconds = time.monotonic() - began
             found.append(result("upkeep_time", "s", parameters, [seconds]))
         here = {**parameters, "after_upkeep": upkeep}

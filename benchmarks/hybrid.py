@@ -1,6 +1,6 @@
 """How fast is the hybrid runtime, beside transformers and torch.compile on the same GPU?
 
-    python benchmarks/hybrid.py [--models llama-2-7b ...] [--seconds N] [--skip-peers]
+    python -m benchmarks.hybrid [--models llama-2-7b ...] [--seconds N] [--skip-peers]
 
 Random weights of real sizes, bf16, batch 1. Clocks: ttft_ms from token ids in host memory to the
 first token's value in host memory; itl_ms every gap between two tokens as the reader of a stream
@@ -22,12 +22,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
 
 LENGTHS = (10, 100, 200, 350, 500)
 COLD_LENGTHS = (37, 123, 187, 257, 431)
@@ -426,7 +423,7 @@ def child(arguments: list[str], limit: float, results: list[Result]) -> None:
     """Run one system in its own process and take its rows, also those before a failure."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, __file__, "--child", *arguments],
+        [sys.executable, "-m", "benchmarks.hybrid", "--child", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

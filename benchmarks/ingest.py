@@ -1,6 +1,6 @@
 """How fast is a large trace read, and in how much memory?
 
-    python benchmarks/ingest.py [--sizes 300 1000] [--repeat 3] [--hta-limit SECONDS] [--skip-hta]
+    python -m benchmarks.ingest [--sizes 300 1000] [--repeat 3] [--hta-limit SECONDS] [--skip-hta]
 
 Makes traces of 300 MB and 1 GB by tiling a real one (`tile_trace.py`), then reads each, every time
 in a fresh process, by
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
 
 DATA = ROOT / "benchmarks" / "data"
 REAL_TRACES = (
@@ -110,7 +110,9 @@ def main() -> int:
 
 def generate(size: int) -> None:
     """Make the trace of `size` MB and note how many events it has; runs in a process of its own."""
-    from tile_trace import tile  # deferred: the measuring process stays small, see `measure`
+    from benchmarks.tile_trace import (
+        tile,  # deferred: the measuring process stays small, see `measure`
+    )
 
     source = next(path for path in REAL_TRACES if path.is_file())
     target = trace_path(size)
@@ -126,7 +128,9 @@ def prepared(size: int) -> tuple[Path, dict[str, Any]]:
     trace = trace_path(size)
     if not facts_path(trace).is_file():
         say(f"making {trace.name} ...")
-        subprocess.run([sys.executable, __file__, "--generate", str(size)], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.ingest", "--generate", str(size)], check=True
+        )
     with trace.open("rb") as stream:
         while stream.read(1 << 24):
             pass

@@ -1,6 +1,6 @@
 """Make the sample runs of `analyzer/samples` from traces recorded on one NVIDIA H200.
 
-    python benchmarks/make_samples.py ../shared/traces/h200
+    python -m benchmarks.make_samples ../shared/traces/h200
 
 Each run directory holds a trace, byte for byte as it was recorded, and a manifest with what is
 known of the recording and nothing else. What was not measured (kernel replay, null kernel,

@@ -121,7 +121,9 @@ def write(
     RESULTS.mkdir(exist_ok=True)
     day = datetime.now(timezone.utc).date().isoformat()
     path = RESULTS / f"{benchmark}-{device}-{day}.json"
-    command = ["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]
+    module = Path(sys.argv[0]).resolve().relative_to(ROOT).with_suffix("")
+    name = ".".join(module.parts).removesuffix(".__main__")
+    command = ["python", "-m", name, *sys.argv[1:]]
     content = {
         "benchmark": benchmark,
         "commit": commit(),

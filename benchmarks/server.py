@@ -7,8 +7,8 @@ otherwise the script says so, writes nothing and ends with 1. Then one large fil
 its memory is that of the server's process, which takes the bytes (a worker that converts is another
 process). The file is no trace, so that no conversion disturbs. Client and server share the host.
 
-    python benchmarks/server.py
-    python benchmarks/server.py --uploaders 2 --runs 3 --large-bytes 100000000
+    python -m benchmarks.server
+    python -m benchmarks.server --uploaders 2 --runs 3 --large-bytes 100000000
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ from pathlib import Path
 from typing import Any
 
 # This folder holds a collector.py of its own; the package is meant.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import result_file
 from analyzer import queries
 from analyzer.store.verify import verify
+from benchmarks import result_file
 from collector.archive import Archive, open_archive
 from collector.endpoint import Answer, Endpoint
 from collector.upload import Uploader

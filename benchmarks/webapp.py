@@ -7,8 +7,8 @@ complete: the server has answered all. The server is warm (a page was open befor
 store's time of change was moved on, so that the app remembers no answer; "again": the same page.
 A second store has one run that long; its timeline is opened, and zoomed by its button.
 
-    python benchmarks/webapp.py                      # 200 runs, 20 million events
-    python benchmarks/webapp.py --events 200000 --runs 20
+    python -m benchmarks.webapp                      # 200 runs, 20 million events
+    python -m benchmarks.webapp --events 200000 --runs 20
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from typing import Any
 
 import duckdb
 
-import result_file
 from analyzer.ingest import ingest
+from benchmarks import result_file
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512"

@@ -2,7 +2,7 @@
 
 GEMV: (rows a program, columns a step, warps, prefetch depth). Rows of a prompt: (rows, columns,
 depth of a tile, warps, pipeline stages) of the Triton product, or None for cuBLAS.
-Measured on an NVIDIA H200 by `benchmarks/hybrid_tune.py`, bf16; see docs/hybrid.md.
+Measured on an NVIDIA H200 by `benchmarks.hybrid_tune`, bf16; see docs/hybrid.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from webapp import visitor
+from webapp import session
 
 PAGES = Path(__file__).parent / "pages"
 # A file of ours: a named icon as page_icon would be fetched from the network.
@@ -23,7 +23,7 @@ STYLE = """<style>
 
 st.set_page_config(page_title="Hostbound", page_icon=str(ICON), layout="wide")
 st.html(STYLE)
-visitor.enter()
+session.enter()
 page = st.navigation(
     [
         st.Page(PAGES / "runs.py", title="Runs", icon=":material/list:", default=True),
@@ -47,11 +47,11 @@ page = st.navigation(
         st.Page(PAGES / "sql.py", title="SQL", icon=":material/database:", url_path="sql"),
         *(
             [st.Page(PAGES / "jobs.py", title="Jobs", icon=":material/pending:", url_path="jobs")]
-            if visitor.hosted()
+            if session.hosted()
             else []
         ),
     ],
     position="top",
 )
-visitor.leave()
+session.leave()
 page.run()

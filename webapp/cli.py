@@ -8,12 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from schemas.extras import require
-
-APP = Path(__file__).parent / "app.py"
-STORE_VARIABLE = "HOSTBOUND_DB"
+from webapp import settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "whoever reaches them reads, queries and adds to this store.",
             file=sys.stderr,
         )
-    os.environ[STORE_VARIABLE] = str(Path(arguments.db).absolute())
-    _serve(options(arguments.host, arguments.port))
+    os.environ[settings.STORE_VARIABLE] = str(Path(arguments.db).absolute())
+    _serve(arguments.host, arguments.port)
     return 0
 
 
@@ -49,39 +46,16 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def options(host: str, port: int) -> dict[str, Any]:
-    """Streamlit's settings for this app."""
-    from webapp import theme  # deferred like all of the app: the command must answer without it
-
-    return {
-        "server.address": host,
-        "server.port": port,
-        "server.headless": True,
-        "server.fileWatcherType": "none",
-        "server.maxUploadSize": 2000,
-        "server.showEmailPrompt": False,
-        "browser.gatherUsageStats": False,
-        "client.toolbarMode": "minimal",
-        "client.showErrorDetails": "none",
-        "client.showErrorLinks": False,
-        **theme.options(),
-    }
-
-
-def _serve(options: dict[str, Any]) -> None:
-    """Run Streamlit in this process, with what the pages import loaded before the first visitor."""
-    from streamlit.runtime.pages_manager import PagesManager
+def _serve(host: str, port: int) -> None:
+    """Run Streamlit in this process."""
+    # Deferred: a bare install answers what is missing.
     from streamlit.web import bootstrap
 
-    import webapp.charts
-    import webapp.data
+    from webapp import hosting, store
 
-    webapp.data.take_turns()
-    flags = {name.replace(".", "_"): value for name, value in options.items()}
-    # Else a deep link's first visitor gets that file of pages/ alone, without app.py.
-    PagesManager.uses_pages_directory = False
-    bootstrap.load_config_options(flag_options=flags)
-    bootstrap.run(str(APP), False, [], flags)
+    store.lock_in_process()
+    flags = hosting.configure(settings.options(host, port))
+    bootstrap.run(str(settings.APP), False, [], flags)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What a name means: region or op, launch or other call, ledger account, kernel family, library
 kernel.
 
-Pure functions of a name; `method.md`'s lists stand here and nowhere else. See docs/measurement.md.
+Pure functions of a name; the lists of names stand here and nowhere else. What each class means:
+docs/measurement.md, "Events and links", "Kernel families", "Decomposition" and "Ledger".
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def known(values: Ints) -> Bools:
 
 
 def spans(a: Attributed) -> Launches:
-    """T_py, T_dispatch, T_launch and T_exec of each launch (method.md section 2)."""
+    """T_py, T_dispatch, T_launch and T_exec of each launch (docs/measurement.md, "Spans")."""
     calls, ops, device = a.calls, a.ops, a.device
     executed = (
         ((calls.kind == _KERNEL_LAUNCH) | (calls.kind == _GRAPH)) & (calls.capture < 0) & ~calls.bad
@@ -286,7 +286,7 @@ def median_ns(values: Ints) -> int:
 
 
 def decompose(a: Attributed, launches: Launches, floor: Floor) -> None:
-    """Fill dFT, dCT, dKT and dKT_fw of each launch, in place (method.md section 4).
+    """Fill dFT, dCT, dKT and dKT_fw of each launch, in place: docs/measurement.md, "Decomposition".
 
     `replay_dispatch` and `replay_launch` are set before, where a replay was matched.
     """

@@ -1,7 +1,7 @@
-"""Match traced kernels to replayed ones: exact, substring, most_frequent, unmatched (method.md
-section 3).
+"""Match traced kernels to replayed ones: exact, substring, most_frequent, unmatched.
 
-Works on kernel identities and replay records; reads no table and no file.
+Works on kernel identities and replay records; reads no table and no file. The rules are those of
+docs/measurement.md, "Kernel replay and match tiers".
 """
 
 from __future__ import annotations

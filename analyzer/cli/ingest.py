@@ -109,7 +109,7 @@ def _through_server(
     """Load through the server that owns the store; None if there is none."""
     from analyzer.errors import AnalyzerError
     from analyzer.server import discovery
-    from analyzer.store import ducklake
+    from analyzer.store import open_store
 
     found, remark = discovery.find(args.db)
     if remark:
@@ -122,7 +122,7 @@ def _through_server(
         "--engine ray": args.engine == "ray",
     }
     if asked := [option for option, wanted in beyond.items() if wanted]:
-        if ducklake.is_lake(args.db):
+        if open_store(args.db).has_many_writers:
             return None  # which any number of processes may write to
         raise AnalyzerError(
             f"{args.db} belongs to the server at {found.url}, which does not take "

@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Tidy a lake."""
     from analyzer.render.json_text import print_json
-    from analyzer.store import database
+    from analyzer.store import open_store
 
-    done = database.maintain(args.db, args.keep_days)
+    done = open_store(args.db).maintain(args.keep_days)
     if args.json:
         print_json(done)
     else:

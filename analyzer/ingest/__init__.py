@@ -1,5 +1,5 @@
 """From files to the rows of a store."""
 
-from analyzer.ingest.load import Ingested, already_stored, ingest, store
+from analyzer.ingest.load import Ingested, already_stored, ingest, write
 
-__all__ = ["Ingested", "already_stored", "ingest", "store"]
+__all__ = ["Ingested", "already_stored", "ingest", "write"]

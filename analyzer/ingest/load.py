@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import executors, sources
 from analyzer.ingest.prepare import Prepared, prepare
 from analyzer.ingest.sources import Options, Source
-from analyzer.store import database, ducklake, originals
+from analyzer.store import DEFAULT_STORE, Store, open_store, originals
+from analyzer.store.store import LOCK_PATIENCE_S
 from analyzer.store.write import write_run
 from analyzer.trace.kineto import Finding
 from schemas.errors import HostboundError
@@ -50,7 +51,7 @@ class Ingested:
 
 def ingest(
     paths: Sequence[Path | str] | Path | str,
-    db: Path | str = database.DEFAULT_STORE,
+    db: Store | Path | str = DEFAULT_STORE,
     *,
     name: str | None = None,
     step_annotation: Sequence[str] = (),
@@ -93,17 +94,16 @@ def ingest(
     options = Options(
         tuple(step_annotation), Path(capture_trace) if capture_trace else None, python_functions
     )
-    db = Path(db)
+    store = open_store(db) if isinstance(db, (str, Path)) else db
     results: dict[int, Ingested] = {}
     todo: list[tuple[int, _Work]] = []
-    works = [_Work(path, name, options, db, replace_runs, keep_originals) for path in found]
-    if ducklake.is_lake(db):
-        with database.open_for_writing(db):
-            pass  # its tables are made or updated here, once; so is it said that it does not answer
+    works = [_Work(path, name, options, store, replace_runs, keep_originals) for path in found]
+    if store.has_many_writers:
+        store.make()  # once, and here: so is it said that the store does not answer
         todo = list(enumerate(works))
     else:
-        if db.exists():
-            database.update(db)
+        if store.exists():
+            store.make()
         for i, wanted in enumerate(works):
             work = _described(wanted)
             if isinstance(work, Ingested):
@@ -113,7 +113,7 @@ def ingest(
     workers = min(jobs or os.cpu_count() or 1, len(todo))
     # A connection that PostgreSQL drops in a commit can end the process that holds it (DuckDB's
     # extension throws while it cleans up): so nobody writes into a lake without a second chance.
-    if engine is None and todo and (workers > 1 or ducklake.is_lake(db)):
+    if engine is None and todo and (workers > 1 or store.has_many_writers):
         engine = executors.Pool(workers)
     ready = [work for _, work in todo]
     outcomes = engine.map(_done, ready) if engine else _one_by_one(ready, progress)
@@ -121,7 +121,7 @@ def ingest(
         i, work = todo[position]
         if isinstance(outcome, executors.Lost):
             outcome = Ingested(str(work.path), "failed", error=f"{work.path}: {outcome.error}")
-        results[i] = outcome if isinstance(outcome, Ingested) else store(db, outcome)
+        results[i] = outcome if isinstance(outcome, Ingested) else write(store, outcome)
         if progress and engine:
             progress(str(work.path), 1, 1)
     return [results[i] for i in sorted(results)]
@@ -134,7 +134,7 @@ class _Work:
     path: Path
     name: str | None
     options: Options
-    db: Path
+    store: Store
     replace_runs: bool
     keep_originals: bool
     source: Source | None = None
@@ -146,9 +146,9 @@ def _described(work: _Work) -> _Work | Ingested:
         source = sources.describe(work.path, work.name, work.options)
     except HostboundError as error:
         return Ingested(str(work.path), "failed", error=str(error))
-    stored = None if work.replace_runs else already_stored(work.db, source)
+    stored = None if work.replace_runs else already_stored(work.store, source)
     if stored and stored.state != "failed" and work.keep_originals:
-        originals.keep(work.db, ((file.path, file.sha256) for file in source.files))
+        _keep_originals(work.store, source)
     return stored or replace(work, source=source)
 
 
@@ -164,10 +164,14 @@ def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepare
         name = source.name
         prepared = prepare(source, progress)
         if work.keep_originals:
-            originals.keep(work.db, ((file.path, file.sha256) for file in source.files))
-        return store(work.db, prepared) if ducklake.is_lake(work.db) else prepared
+            _keep_originals(work.store, source)
+        return write(work.store, prepared) if work.store.has_many_writers else prepared
     except HostboundError as error:
         return Ingested(str(work.path), "failed", name=name, error=str(error))
+
+
+def _keep_originals(store: Store, source: Source) -> None:
+    originals.keep(store.originals, ((file.path, file.sha256) for file in source.files))
 
 
 def _one_by_one(
@@ -185,11 +189,11 @@ def _one_by_one(
         yield i, _done(work, report)
 
 
-def already_stored(db: Path, source: Source) -> Ingested | None:
+def already_stored(store: Store, source: Source) -> Ingested | None:
     """What the store already has of this content; None if it is new."""
-    if not db.exists():
+    if not store.path.exists():
         return None
-    with database.open_for_reading(db, patience_s=database.LOCK_PATIENCE_S) as connection:
+    with store.reading(LOCK_PATIENCE_S) as connection:
         # A file of a size that the store has not seen is new: no need to hash it before reading.
         seen = connection.execute("SELECT DISTINCT bytes FROM files").fetchall()
         if any((file.bytes,) not in seen for file in source.files):
@@ -213,14 +217,14 @@ def already_stored(db: Path, source: Source) -> Ingested | None:
     return Ingested(str(source.path), "already stored", source.run_id(), row[0])
 
 
-def store(db: Path, prepared: Prepared) -> Ingested:
+def write(store: Store, prepared: Prepared) -> Ingested:
     """Write a prepared run in one transaction, in place of what the store had of it.
 
     Raises:
         AnalyzerError: The store cannot be written; it is as it was.
     """
     began = time.perf_counter()
-    state = _in_transaction(db, prepared)
+    state = _in_transaction(store, prepared)
     return Ingested(
         path=prepared.path,
         state=state,
@@ -237,34 +241,34 @@ def store(db: Path, prepared: Prepared) -> Ingested:
     )
 
 
-def _in_transaction(db: Path, prepared: Prepared) -> str:
+def _in_transaction(store: Store, prepared: Prepared) -> str:
     """Write a run; into a lake that went away again and again, until it is back or too long."""
-    deadline = time.monotonic() + database.LOCK_PATIENCE_S
+    deadline = time.monotonic() + LOCK_PATIENCE_S
     pause = 0.2
     while True:
         try:
-            if ducklake.is_lake(db):
-                _add_hosts(db, prepared)
-            with database.open_for_writing(db, claim=f"run {prepared.run_id}") as connection:
+            if store.has_many_writers:
+                _add_hosts(store, prepared)
+            with store.writing(claim=f"run {prepared.run_id}") as connection:
                 return write_run(connection, prepared.run_id, prepared.tables)
-        except database.Unreachable:
+        except Unreachable:
             if time.monotonic() > deadline:
                 raise
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
 
-def _add_hosts(db: Path, prepared: Prepared) -> None:
+def _add_hosts(store: Store, prepared: Prepared) -> None:
     """Add hosts that a lake lacks, each by one process: two that add it at once both would."""
     hosts = prepared.tables.get("hosts")
     for row in hosts.to_pylist() if hosts else ():
         claim = f"host {row['host_id']}"
         known = "SELECT 1 FROM hosts WHERE host_id = ?"
-        if database.exists(db):
-            with database.open_for_reading(db) as connection:
+        if store.exists():
+            with store.reading() as connection:
                 if connection.execute(known, [row["host_id"]]).fetchall():
                     continue
-        with database.open_for_writing(db, claim=claim) as connection:
+        with store.writing(claim) as connection:
             if not connection.execute(known, [row["host_id"]]).fetchall():
                 columns, marks = ", ".join(row), ", ".join("?" for _ in row)
                 connection.execute(

@@ -27,6 +27,7 @@ from analyzer.queries.runs import (
     same_workload,
     schedule,
     steps,
+    tables,
     totals,
     traces,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "same_workload",
     "schedule",
     "steps",
+    "tables",
     "totals",
     "traces",
 ]

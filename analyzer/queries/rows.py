@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import polars as pl
 
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 Parameters = Mapping[str, object]
 _Record = TypeVar("_Record")

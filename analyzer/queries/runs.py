@@ -1,14 +1,16 @@
 """Every question that the command line and the web app may ask of a store; read-only.
 
-Each function takes a connection (`connect`, or `database.open_for_reading`). Few values come back
-as records (`records.py`, `costs.py`), many rows as a polars frame. Times are integer nanoseconds,
-unknown is None. The SQL is in `analyzer/sql/`, one file a question, named like its function.
+Each function takes a connection (`connect`). Few values come back as records (`records.py`,
+`costs.py`), many rows as a polars frame. Times are integer nanoseconds, unknown is None. The SQL is
+in `analyzer/sql/`, one file a question, named like its function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -36,11 +38,20 @@ from analyzer.queries.records import (
     Trace,
 )
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
-from analyzer.store import database
-from analyzer.store.database import Connection
+from analyzer.store import Connection, Store, open_store
 from analyzer.store.sql_text import named_sql
+from analyzer.store.store import READ_PATIENCE_S
 
-connect = database.open_for_reading
+
+def connect(
+    db: Store | Path | str, patience_s: float = READ_PATIENCE_S
+) -> AbstractContextManager[Connection]:
+    """A read-only connection to a store; `with queries.connect("runs.duckdb") as store: ...`.
+
+    Raises:
+        AnalyzerError: There is no store, it is damaged, of another version, or stays locked.
+    """
+    return open_store(db).reading(patience_s)
 
 
 def runs(connection: Connection) -> pl.DataFrame:
@@ -51,6 +62,18 @@ def runs(connection: Connection) -> pl.DataFrame:
 def listed_runs(connection: Connection) -> list[ListedRun]:
     """All runs as records, newest first."""
     return select(connection, ListedRun, named_sql("runs"))
+
+
+def tables(connection: Connection) -> dict[str, list[str]]:
+    """The store's tables and views by name, each with its columns: name and type."""
+    found: dict[str, list[str]] = {}
+    for table, column, kind in select_tuples(
+        connection,
+        "SELECT table_name, column_name, data_type FROM information_schema.columns "
+        "WHERE table_catalog = current_database() ORDER BY table_name, ordinal_position",
+    ):
+        found.setdefault(table, []).append(f"{column}  {kind}")
+    return found
 
 
 def find_run(connection: Connection, reference: str) -> str:

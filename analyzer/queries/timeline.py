@@ -20,7 +20,7 @@ from analyzer.attribution.accounts import ACCOUNT, LibraryLaunches, cut, give_li
 from analyzer.attribution.intervals import Ints, Measure, union
 from analyzer.errors import AnalyzerError
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 from analyzer.store.sql_text import named_sql
 
 _Column = npt.NDArray[np.generic]

@@ -16,9 +16,9 @@ from typing import IO, Any
 
 from analyzer.queries.rows import select_tuples
 from analyzer.render.aside import aside
-from analyzer.store import database
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 from analyzer.store.sql_text import named_sql
+from analyzer.store.store import second_connection
 
 _ROWS_AT_ONCE = 20_000
 _COMPRESSION = 6
@@ -172,7 +172,7 @@ class _ChromeTrace:
         self.out.write("\n]}\n")
 
     def _rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        cursor = database.cursor(self.connection)
+        cursor = second_connection(self.connection)
         try:
             cursor.execute(sql, self.parameters)
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):

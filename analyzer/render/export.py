@@ -14,7 +14,7 @@ from analyzer.queries.rows import select_tuples
 from analyzer.render.aside import aside
 from analyzer.render.chrome_trace import write_traces
 from analyzer.render.table_files import write_tables
-from analyzer.store import database, originals
+from analyzer.store import open_store, originals
 
 Format = Literal["parquet", "csv", "chrome", "original"]
 
@@ -35,7 +35,7 @@ def export(db: Path, run_id: str, form: Format, out: Path) -> list[Path]:
     Raises:
         AnalyzerError: The run is not in the store, the target exists or cannot be written.
     """
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         where = {"run_id": run_id}
         if not select_tuples(connection, "SELECT 1 FROM runs WHERE run_id = $run_id", where):
             raise AnalyzerError(f"there is no run {run_id!r} in {db}; `analyzer runs` lists them.")
@@ -46,7 +46,7 @@ def export(db: Path, run_id: str, form: Format, out: Path) -> list[Path]:
             files = select_tuples(connection, sql, where)
             with aside(out) as folder:
                 folder.mkdir()
-                written = originals.give_back(db, files, folder)
+                written = originals.give_back(open_store(db).originals, files, folder)
                 os.rename(folder, out)
             return [out / file.name for file in written]
         return write_tables(connection, run_id, form, out)

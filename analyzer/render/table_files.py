@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from analyzer.render.aside import aside
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 from analyzer.store.write import RUN_TABLES
 
 _COPY_OPTIONS = {

@@ -33,7 +33,7 @@ from analyzer.reports.records import (
     TimeChange,
 )
 from analyzer.reports.report import ACCOUNT_MEANS, figures
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 # Changes smaller than this, or than the spread of the steps, are noise.
 NOISE = 0.03

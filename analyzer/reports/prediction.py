@@ -32,7 +32,7 @@ from analyzer.reports.records import (
     Predictions,
 )
 from analyzer.reports.schedule import ONE, Timeline, calibrate, fused, scaled, simulate, timeline
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 DEFAULT = ("graphs", "compile", "cpu-faster:2", "fuse:2")
 STEPS = 5  # of a phase, at most: the median needs no more

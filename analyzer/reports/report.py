@@ -24,7 +24,7 @@ from analyzer.reports.records import (
     RunSummary,
     Verdict,
 )
-from analyzer.store.database import Connection
+from analyzer.store import Connection
 
 ACCOUNT_MEANS = {
     "python": "Python and everything else outside operators",

@@ -14,7 +14,7 @@ from pathlib import Path
 from analyzer.server.db.database import State, open_state
 from analyzer.server.layout import Layout, is_sha256
 from analyzer.server.uploads.blobs import Blobs, open_blobs
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.verify import Problem, verify
 
 
@@ -33,7 +33,7 @@ def check(data: Path) -> list[Problem]:
         runs: set[str] = set()
         if store.exists():
             problems += verify(store)
-            with database.open_for_reading(store) as connection:
+            with open_store(store).reading() as connection:
                 runs = {r[0] for r in connection.execute("SELECT run_id FROM runs").fetchall()}
         problems += _originals(blobs, state, team)
         problems += _jobs(state, team, runs)

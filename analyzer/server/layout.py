@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +82,9 @@ class Layout:
         """The lake file, if the store is a lake: then tokens and jobs are in its PostgreSQL."""
         if self.db is None:
             return None
-        from analyzer.store import ducklake  # heavy, and not needed without a store
+        from analyzer.store import open_store  # heavy, and not needed without a store
 
-        return self.db if ducklake.is_lake(self.db) else None
+        return self.db if open_store(self.db).has_many_writers else None
 
     @property
     def state(self) -> Path:
@@ -147,22 +146,20 @@ class Layout:
         Raises:
             AnalyzerError: It is none, or no file can be made there.
         """
-        from analyzer.store import (  # heavy, and not needed by who only looks for a path
-            database,
-            ducklake,
-        )
-
         if self.db is None:
             return
-        if ducklake.is_lake(self.db):
-            ducklake.read(self.db)
+        # Heavy, and not needed by who only looks for a path.
+        from analyzer.store import open_store
+        from analyzer.store.lake_file import read_lake_file
+        from analyzer.store.store import LOCK_PATIENCE_S
+
+        store = open_store(self.db)
+        if store.has_many_writers:
+            read_lake_file(self.db)
         elif not self.db.parent.is_dir():
             raise AnalyzerError(f"{self.db.parent} is no folder; make it or choose another --db.")
-        if database.exists(self.db):
-            with (
-                suppress(database.OlderStore),
-                database.open_for_reading(self.db, patience_s=database.LOCK_PATIENCE_S),
-            ):
+        if store.exists():
+            with store.reading(LOCK_PATIENCE_S):
                 pass
 
     def make(self) -> None:

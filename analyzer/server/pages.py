@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from analyzer.ingest.load import Ingested
 
+ENTRY_POINTS = "hostbound.pages"
+
 
 class Hosting(Protocol):
     """The server, as its pages see it; `hosting.py` is it."""
@@ -75,6 +77,19 @@ class Hosting(Protocol):
         ...
 
 
+class MakeApp(Protocol):
+    """What the entry point of ENTRY_POINTS is: makes the ASGI application of the pages."""
+
+    def __call__(
+        self,
+        hosting: Hosting,
+        host: str,
+        port: int,
+        most_bytes: int,
+        auth: Mapping[str, Any] | None,
+    ) -> object: ...
+
+
 _current: Hosting | None = None
 
 
@@ -89,4 +104,4 @@ def current() -> Hosting | None:
     return _current
 
 
-__all__ = ["SESSION_COOKIE", "Hosting", "Principal", "current", "host"]
+__all__ = ["ENTRY_POINTS", "SESSION_COOKIE", "Hosting", "MakeApp", "Principal", "current", "host"]

@@ -7,7 +7,6 @@ server, and what it cannot serve; a refused start leaves nothing behind.
 from __future__ import annotations
 
 import fcntl
-import importlib
 import importlib.util
 import os
 import shutil
@@ -17,6 +16,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,8 +31,9 @@ from analyzer.server.http import timeouts as slow
 from analyzer.server.http.middleware import PAGE_UPLOAD_BYTES, Asgi, Front
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
+from analyzer.server.pages import ENTRY_POINTS, MakeApp
 from analyzer.server.service import Door, Service, build
-from analyzer.store import ducklake
+from analyzer.store import open_store
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _layout(wanted: Wanted) -> Layout:
         return Layout(wanted.data)
     if wanted.data is None:
         return Layout.of_store(wanted.db)
-    if not ducklake.is_lake(wanted.db):
+    if not open_store(wanted.db).has_many_writers:
         raise AnalyzerError(
             f"--db {wanted.db} with --data is for a lake (*.toml), which several servers share; "
             "leave one of the two out."
@@ -229,15 +230,14 @@ def _ended(number: int, frame: object) -> None:
 def _pages(service: Service, wanted: Wanted) -> Asgi | None:
     """The web app as part of this process; None if it is not installed.
 
-    It is found by name and path: the analyzer imports neither it nor its library.
+    It is found by its entry point: the analyzer imports neither it nor its library.
     """
-    found = importlib.util.find_spec("webapp")
-    if found is None or not found.submodule_search_locations:
-        return None
-    if importlib.util.find_spec("streamlit") is None:
+    found = entry_points(group=ENTRY_POINTS)
+    if not found or importlib.util.find_spec("streamlit") is None:
         return None
     provider = service.door.oidc
-    app = importlib.import_module("webapp.hosting").app(
+    make = cast("MakeApp", next(iter(found)).load())
+    app = make(
         ServiceHosting(service),
         wanted.host,
         wanted.port,

@@ -19,7 +19,7 @@ from analyzer.server.metrics import Metrics
 from analyzer.server.sql.runner import Sql
 from analyzer.server.uploads.blobs import Blobs, open_blobs
 from analyzer.server.uploads.uploads import Uploads
-from analyzer.store import database, rwlock
+from analyzer.store import open_store, rwlock
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,16 @@ class Service:
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""
         path = self.layout.store(team)
-        rwlock.arrange(path)
+        rwlock.keep_lock(path)
         return path
 
     def start(self) -> None:
         """Mend what the last server left, then take jobs."""
         mended = self.uploads.recover()
         for team in self.layout.teams():
-            if database.exists(path := self.store(team)):
-                database.update(path)
-            elif path == self.layout.lake:
-                with database.open_for_writing(path):
-                    pass  # its tables: a lake's file is there before its first run is
+            store = open_store(self.store(team))
+            if store.exists() or store.has_many_writers:
+                store.make()  # a lake's file is there before its tables are
         if any(mended.values()):
             self.log("recovered", **mended)
         self.state.watch(self._requeue)

@@ -15,47 +15,43 @@ from analyzer.errors import AnalyzerError
 from schemas.run_directory import file_sha256
 
 
-def folder(db: Path) -> Path:
-    """Where a store keeps originals."""
-    return db.with_name(db.name + ".blobs")
-
-
-def keep(db: Path, files: Iterable[tuple[Path, str]]) -> None:
+def keep(folder: Path, files: Iterable[tuple[Path, str]]) -> None:
     """Copy files, each whole or not at all. What is there already stays.
 
     Copies, not hard links: a trace that is edited later must not change its original with it.
 
     Args:
+        folder: Where the store keeps originals; made if it is not there.
         files: Path and SHA-256 of each.
 
     Raises:
         AnalyzerError: A file changed since it was hashed, or the disk refuses.
     """
-    place = folder(db)
     for path, sha256 in files:
-        target = place / sha256
-        temporary = place / f".{sha256}.{os.getpid()}"
+        target = folder / sha256
+        temporary = folder / f".{sha256}.{os.getpid()}"
         try:
             if target.exists():
                 continue
-            place.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             shutil.copyfile(path, temporary)
             if file_sha256(temporary) != sha256:
                 raise AnalyzerError(f"{path} changed while it was loaded; load it again.")
             os.replace(temporary, target)
         except OSError as error:
             raise AnalyzerError(
-                f"{path} cannot be kept in {place}: {error.strerror}; free some space, or "
+                f"{path} cannot be kept in {folder}: {error.strerror}; free some space, or "
                 "load without --keep-originals."
             ) from error
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def give_back(db: Path, files: Iterable[tuple[str, str, str]], out: Path) -> list[Path]:
+def give_back(folder: Path, files: Iterable[tuple[str, str, str]], out: Path) -> list[Path]:
     """Copy originals to a folder that is there, under the names that they had.
 
     Args:
+        folder: Where the store keeps originals.
         files: (name, role, SHA-256) of each; a name that two share gets its role in front.
 
     Raises:
@@ -64,7 +60,7 @@ def give_back(db: Path, files: Iterable[tuple[str, str, str]], out: Path) -> lis
     """
     written: list[Path] = []
     for name, role, sha256 in files:
-        kept = folder(db) / sha256
+        kept = folder / sha256
         if not kept.is_file():
             raise AnalyzerError(
                 f"{name} was not kept: {kept} is not there. Originals are kept by `analyzer ingest "

@@ -1,8 +1,8 @@
 """Who may have a store open within one process: many readers, or one writer and nobody else.
 
 DuckDB refuses a second connection of another kind in a process, and a writer in another process
-waits for every reader here. A server therefore gives each of its stores `Turns`: a writer that
-waits goes before new readers, so neither starves. Knows nothing of DuckDB.
+waits for every reader here. A server therefore keeps a `ReadWriteLock` for each of its stores: a
+writer that waits goes before new readers, so neither starves. Knows nothing of DuckDB.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from analyzer.errors import AnalyzerError
 
 
-class Turns:
-    """The turns at one store. A thread that reads may read again; it may not write meanwhile."""
+class ReadWriteLock:
+    """The lock of one store. A thread that reads may read again; it may not write meanwhile."""
 
     def __init__(self) -> None:
         self._free = threading.Condition()
@@ -28,11 +28,11 @@ class Turns:
 
     @contextmanager
     def reading(self, patience_s: float, urgent: bool = False) -> Generator[None, None, None]:
-        """Hold a reader's turn.
+        """Hold the lock as a reader.
 
         Args:
             urgent: Do not let a waiting writer go first: for a short look on behalf of a reader
-                that holds its turn meanwhile and would wait for the writer that waits for it.
+                that holds the lock meanwhile and would wait for the writer that waits for it.
 
         Raises:
             AnalyzerError: A writer kept it for longer than `patience_s` seconds.
@@ -56,7 +56,7 @@ class Turns:
 
     @contextmanager
     def writing(self, patience_s: float) -> Generator[None, None, None]:
-        """Hold the only turn.
+        """Hold the lock alone.
 
         Raises:
             AnalyzerError: Others kept it for longer than `patience_s` seconds.
@@ -87,14 +87,14 @@ class Turns:
             self._free.wait(left)
 
 
-_arranged: dict[Path, Turns] = {}
+_kept: dict[Path, ReadWriteLock] = {}
 
 
-def arrange(path: Path) -> Turns:
-    """Make this process keep turns at a store; the same store has the same turns."""
-    return _arranged.setdefault(path.resolve(), Turns())
+def keep_lock(path: Path) -> ReadWriteLock:
+    """Make this process keep a lock of a store; the same store has the same lock."""
+    return _kept.setdefault(path.resolve(), ReadWriteLock())
 
 
-def of(path: Path) -> Turns | None:
-    """The turns at a store; None where this process keeps none."""
-    return _arranged.get(path.resolve()) if _arranged else None
+def lock_of(path: Path) -> ReadWriteLock | None:
+    """The lock of a store; None where this process keeps none."""
+    return _kept.get(path.resolve()) if _kept else None

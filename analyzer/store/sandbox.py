@@ -22,14 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analyzer.errors import AnalyzerError
-from analyzer.store import database, ducklake
+from analyzer.store import open_store, sql_policy
+from analyzer.store.sql_policy import Reach
+from analyzer.store.store import SANDBOX_MEMORY, Connection, Store
 
 Format = Literal["table", "csv", "json", "parquet"]
 
 WIDEST_CELL = 80
 _BATCH_ROWS = 8_192
 _NUMBERS = ("int", "uint", "double", "float", "decimal")
-_READING = ("SELECT", "EXPLAIN")
 _LOOK_S = 0.05
 
 
@@ -38,15 +39,15 @@ class Cancelled(AnalyzerError):
 
 
 def run_sql(
-    db: Path,
+    db: Store | Path | str,
     sql: str,
     *,
     limit: int | None = None,
     time_limit_s: float = 60.0,
-    memory_limit: str = database.SANDBOX_MEMORY,
+    memory_limit: str = SANDBOX_MEMORY,
     threads: int | None = None,
     cancel: threading.Event | None = None,
-    check: Callable[[database.Connection, str], None] | None = None,
+    shared: bool = False,
 ) -> pa.Table:
     """Answer one SELECT (or EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) from a store.
 
@@ -55,7 +56,7 @@ def run_sql(
         time_limit_s: Seconds after which the statement is stopped.
         memory_limit: As DuckDB writes it, e.g. "500MB"; a statement that needs more fails.
         cancel: Set by another thread to stop the statement.
-        check: Called before the statement runs; raises to refuse it.
+        shared: An untrusted client asks: settings, catalog and environment are refused as well.
 
     Returns:
         The rows. Columns of the same name get `_2`, `_3`, ... so that each can be addressed.
@@ -66,18 +67,14 @@ def run_sql(
     """
     if not time_limit_s > 0:
         raise AnalyzerError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0.")
-    with database.open_for_reading(
-        db, sandbox=True, memory_limit=memory_limit, threads=threads
-    ) as connection:
+    store = open_store(db)
+    reach = (store.reach, *((Reach.SHARED,) if shared else ()))
+    with store.sandboxed(memory_limit, threads) as connection:
         began = time.monotonic()
         stop = threading.Event()
         cancelled = cancel or threading.Event()
         try:
-            _check(connection, sql)
-            if ducklake.is_lake(db):
-                _check_in_lake(connection, sql)
-            if check:
-                check(connection, sql)
+            sql_policy.check(connection, sql, *reach)
             with _watched(connection, cancelled, stop, time_limit_s):
                 relation = connection.sql(sql)
                 table = (relation if limit is None else relation.limit(limit)).to_arrow_table()
@@ -97,7 +94,7 @@ def run_sql(
 
 @contextmanager
 def _watched(
-    connection: database.Connection,
+    connection: Connection,
     cancelled: threading.Event,
     stop: threading.Event,
     time_limit_s: float,
@@ -120,32 +117,6 @@ def _watched(
     finally:
         finished.set()
         watcher.join()
-
-
-def _check(connection: database.Connection, sql: str) -> None:
-    statements = connection.extract_statements(sql)
-    if not statements:
-        raise AnalyzerError(
-            'the SQL is empty; give one SELECT, e.g. "SELECT * FROM run_totals". '
-            "docs/schema.md lists the tables."
-        )
-    kinds = [statement.type.name for statement in statements]
-    refused = [kind for kind in kinds if kind not in _READING]
-    if refused:
-        raise AnalyzerError(
-            f"a {refused[0]} statement is not allowed here: the store is open read-only and "
-            "answers one SELECT (also WITH, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE)."
-        )
-    if len(statements) > 1:
-        raise AnalyzerError(
-            f"the SQL holds {len(statements)} statements; give one, and run the command again for "
-            "the next."
-        )
-
-
-def _check_in_lake(connection: database.Connection, sql: str) -> None:
-    if what := ducklake.refused_in_sql(connection, sql):
-        raise AnalyzerError(f"{what} is not allowed here: SQL reads the store's tables only.")
 
 
 def _one_line(error: duckdb.Error) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 
 import duckdb
 
-from analyzer.errors import AnalyzerError
-from analyzer.store import database, originals
-from analyzer.store.database import Connection
+from analyzer.errors import AnalyzerError, first_line
+from analyzer.store import open_store
 from analyzer.store.sql_text import named_sql
+from analyzer.store.store import Connection, Store
 from schemas.run_directory import file_sha256
 
 # In this order: what is missing or doubled explains sums that follow.
@@ -52,7 +52,7 @@ class Problem:
     message: str
 
 
-def verify(db: Path, run_id: str | None = None) -> list[Problem]:
+def verify(db: Store | Path | str, run_id: str | None = None) -> list[Problem]:
     """Check a store, or one run of it.
 
     Returns:
@@ -62,18 +62,19 @@ def verify(db: Path, run_id: str | None = None) -> list[Problem]:
     Raises:
         AnalyzerError: The store cannot be opened, or is damaged so far that it cannot be read.
     """
+    store = open_store(db)
     problems: list[Problem] = []
-    with database.open_for_reading(db) as connection:
+    with store.reading() as connection:
         for check in CHECKS:
             try:
                 rows = connection.execute(named_sql(f"verify/{check}")).fetchall()
             except duckdb.CatalogException as error:
                 raise AnalyzerError(
-                    f"{db} lacks a table or column ({str(error).splitlines()[0]}); make a new "
+                    f"{store.path} lacks a table or column ({first_line(error)[:-1]}); make a new "
                     "store and load the runs again."
                 ) from error
             problems += [Problem(run, check, message) for run, message in rows]
-        problems += _changed_files(connection, originals.folder(db))
+        problems += _changed_files(connection, store.originals)
     if run_id is not None:
         problems = [problem for problem in problems if problem.run_id == run_id]
     return _shortened(problems)

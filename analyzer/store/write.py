@@ -11,7 +11,7 @@ from contextlib import suppress
 import duckdb
 import pyarrow as pa
 
-from analyzer.store.database import Connection
+from analyzer.store.store import Connection
 
 # Tables whose rows belong to one run. `hosts` is shared and only grows.
 RUN_TABLES = (

@@ -10,7 +10,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,62 +18,14 @@ import pytest
 from analyzer.ingest import ingest
 from tests.browser import chromium
 from tests.conftest import missing
+from tests.support.browser import PATIENCE_MS, Watched
 
 SAMPLES = ("bs1-s512", "bs1-s512-compile", "bs1-s512-graph", "bs8-s512")
-PAGES = {
-    "runs": "",
-    "run": "run?run=gpt2-prefill-bs1-s512",
-    "timeline": "timeline?run=gpt2-prefill-bs1-s512&from=12000000&to=13500000",
-    "kernels": "kernels?run=gpt2-prefill-bs1-s512&kernel=5",
-    "compare": "compare?runs=gpt2-prefill-bs1-s512,gpt2-prefill-bs1-s512-graph",
-    "sweep": "sweep",
-    "sql": "sql?run=1",
-}
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-PATIENCE_MS = 20_000
-
-
-@dataclass
-class Watched:
-    """A browser page, what its console says and which addresses it asks for."""
-
-    page: Any
-    base: str
-    console: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
-
-    def open(self, path: str) -> None:
-        self.page.goto(f"{self.base}/{path}")
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait until the server has answered all."""
-        self.page.wait_for_selector("h1", timeout=PATIENCE_MS)
-        self.page.wait_for_selector(
-            "[data-testid='stApp'][data-test-script-state='notRunning']", timeout=PATIENCE_MS
-        )
-
-    def drawn(self) -> None:
-        """Wait until the browser has painted all that it was given."""
-        self.page.wait_for_function(
-            """() => !document.querySelector('[data-testid=stSkeleton]')
-              && [...document.querySelectorAll('[data-testid=stVegaLiteChart]')]
-                .every(e => e.querySelector('canvas, svg'))""",
-            timeout=PATIENCE_MS,
-        )
-
-    def note_console(self, message: Any) -> None:
-        # Opened below the root, Streamlit first looks for its server at the page's address.
-        probe = "/_stcore/" in message.location.get("url", "") and "404" in message.text
-        if message.type == "error" and not probe:
-            self.console.append(message.text)
-
-    def note_request(self, request: Any) -> None:
-        if not request.url.startswith((f"{self.base}/", "data:", "blob:")):
-            self.foreign.append(request.url)
+START_S, STOP_S = 300, 120
 
 
 @pytest.fixture(scope="session")
@@ -99,10 +50,10 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     )
     base = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_S
         while True:
             try:
-                with urllib.request.urlopen(f"{base}/_stcore/health", timeout=2):
+                with urllib.request.urlopen(f"{base}/_stcore/health", timeout=30):
                     break
             except (urllib.error.URLError, OSError):
                 if process.poll() is not None or time.monotonic() > deadline:
@@ -112,7 +63,7 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         yield base
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(STOP_S)
         log.close()
 
 

@@ -8,23 +8,50 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PAGES
-from tests.unit.analyzer.store.test_sandbox import RUNAWAY
+from tests.support.browser import LONGEST_TEST_S, PAGES, PATIENCE_MS, Watched
+from tests.support.statements import RUNAWAY
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.timeout(LONGEST_TEST_S),
+]
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
+MOST_DRAGS = 12
 
 
-def choose(seen: Any, label: str, *names: str) -> None:
+def choose(seen: Watched, label: str, *names: str) -> None:
     """Choose in a list by keyboard, as a screen reader's user does."""
     field = seen.page.get_by_role("combobox", name=label)
     for name in names:
         field.focus()
         field.press_sequentially(name)
-        seen.page.get_by_role("option", name=re.compile(re.escape(f"{name} ·"))).first.wait_for()
+        seen.offers_first(name)
         field.press("Enter")
         seen.settle()
     seen.page.keyboard.press("Escape")
+
+
+def drag(seen: Watched, drawing: Any, effect: Any) -> None:
+    """Drag over a part of a drawing until it has an effect: it listens a moment after it shows."""
+    from playwright.sync_api import TimeoutError  # deferred: absent, `visit` says so
+
+    mouse = seen.page.mouse
+    for _ in range(MOST_DRAGS):
+        seen.still()
+        box = drawing.bounding_box()
+        middle = box["y"] + box["height"] * 0.5
+        mouse.move(box["x"] + box["width"] * 0.4, middle)
+        mouse.down()
+        for step in range(1, 11):
+            mouse.move(box["x"] + box["width"] * (0.4 + 0.02 * step), middle)
+        mouse.up()
+        try:
+            effect.wait_for(timeout=PATIENCE_MS / MOST_DRAGS)
+        except TimeoutError:
+            continue
+        return
+    raise AssertionError(f"{MOST_DRAGS} drags over the drawing had no effect")
 
 
 def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp_path: Path):
@@ -44,7 +71,7 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     search.fill("graph")
     search.press("Enter")
     page.get_by_text("1 of 5 runs").wait_for()
-    assert "q=graph" in page.url
+    seen.url_has("q=graph")
     search.fill("")
     search.press("Enter")
     page.get_by_text("5 of 5 runs").wait_for()
@@ -64,17 +91,9 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
         "[data-testid='stVegaLiteChart'] canvas, [data-testid='stVegaLiteChart'] svg"
     )
     drawing.first.wait_for()
-    page.wait_for_timeout(500)
-    box = drawing.first.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] * 0.5
-    page.mouse.move(box["x"] + box["width"] * 0.4, middle)
-    page.mouse.down()
-    for step in range(1, 11):
-        page.mouse.move(box["x"] + box["width"] * (0.4 + 0.02 * step), middle)
-    page.mouse.up()
+    drag(seen, drawing.first, page.get_by_role("button", name="Zoom to the marked"))
     page.get_by_role("button", name="Zoom to the marked").click()
-    page.wait_for_function("() => location.search.includes('from=')")
+    seen.url_has("from=")
     seen.settle()
     before = page.url
     page.get_by_role("button", name="Zoom in").click()
@@ -89,12 +108,12 @@ def test_from_a_dropped_run_to_a_shared_comparison(visit, samples_dir: Path, tmp
     page.get_by_role("button", name="Compare").last.click()
     page.get_by_role("heading", name=f"{GRAPH} against {EAGER}").wait_for()
     seen.settle()
-    assert "runs=" in page.url
+    seen.url_has("runs=")
 
     # Share: the same address in a fresh browser.
     other = visit(page.url.removeprefix(f"{seen.base}/"))
     other.page.get_by_role("heading", name=f"{GRAPH} against {EAGER}").wait_for()
-    assert other.page.url == page.url
+    other.page.wait_for_url(page.url)
     with other.page.expect_download() as picture:
         other.page.get_by_role("button", name="waterfall-1.png").click()
     picture.value.save_as(tmp_path / "waterfall.png")
@@ -122,8 +141,7 @@ def test_a_slow_statement_is_cancelled_by_a_button(visit):
     page.get_by_text("Asking the store").wait_for()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text(re.compile(r"^The statement was cancelled after \d+\.\d s\.$")).wait_for()
-    seen.settle()
-    assert page.get_by_role("button", name="Cancel").count() == 0
+    page.get_by_role("button", name="Cancel").wait_for(state="detached")
     page.get_by_label("SQL: one SELECT").fill("SELECT 42 AS answer")
     page.get_by_role("button", name="Run", exact=False).last.click()
     page.get_by_text("1 row, at most").wait_for()
@@ -181,5 +199,5 @@ CONTRAST = """() => {
 def test_text_on_the_page_has_the_contrast_of_wcag_aa(visit, name, scheme):
     seen = visit(PAGES[name], scheme=scheme)
     seen.drawn()
-    seen.page.wait_for_timeout(300)  # what fades in
+    seen.still()
     assert seen.page.evaluate(CONTRAST) == []

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+from tests.support.browser import LONGEST_TEST_S, Watched
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.timeout(LONGEST_TEST_S),
+]
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
 MOST_TABS = 150
+MOST_TRIES = 60
 
 
 class Keys:
     """A person who has a keyboard and hears the names of what has the focus."""
 
-    def __init__(self, seen: Any) -> None:
+    def __init__(self, seen: Watched) -> None:
         self.seen, self.page = seen, seen.page
 
     def go(self, role: str, name: str | re.Pattern[str], within: str = "body") -> None:
@@ -27,6 +34,7 @@ class Keys:
         else:
             wanted = inside.get_by_role(role, name=name)
         wanted.first.wait_for()
+        self.page.wait_for_function("e => !e.disabled", arg=wanted.first.element_handle())
         for _ in range(MOST_TABS):
             if any(one.evaluate("e => e === document.activeElement") for one in wanted.all()):
                 return
@@ -49,8 +57,7 @@ class Keys:
         for name in names:
             self.go("combobox", re.compile(re.escape(label)))
             self.page.keyboard.type(name)
-            option = re.compile(re.escape(f"{name} ·"))
-            self.page.get_by_role("option", name=option).first.wait_for()
+            self.seen.offers_first(name)
             self.page.keyboard.press("Enter")
             self.seen.settle()
         self.page.keyboard.press("Escape")
@@ -59,7 +66,7 @@ class Keys:
         """What the focused button opens; the upload's script comes a moment after its button."""
         from playwright.sync_api import TimeoutError  # deferred: absent, `visit` says so
 
-        for _ in range(10):
+        for _ in range(MOST_TRIES):
             try:
                 with self.page.expect_file_chooser(timeout=2_000) as asked:
                     self.page.keyboard.press("Enter")
@@ -113,7 +120,7 @@ def test_the_journey_by_keyboard_alone(visit, samples_dir: Path, tmp_path: Path)
         keys.press("button", re.compile("Zoom in"))
         page.wait_for_function("before => location.href !== before", arg=before)
         seen.settle()
-    assert "from=" in page.url
+    seen.url_has("from=")
     keys.go("combobox", re.compile("Event"))
     page.keyboard.type("stream")
     page.get_by_role("option", name=re.compile("^stream")).first.wait_for()

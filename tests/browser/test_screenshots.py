@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.conftest import PAGES
+from tests.support.browser import LONGEST_TEST_S, PAGES
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.timeout(LONGEST_TEST_S),
+]
 
 
 @pytest.mark.parametrize("width", [1440, 800])
@@ -20,5 +24,6 @@ def test_picture(visit, screenshots_dir, name, scheme, width):
     height = seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     seen.page.set_viewport_size({"width": width, "height": min(max(height, 600), 4000)})
     seen.drawn()
-    seen.page.wait_for_timeout(1_200)  # what fades in, and drawings of another width
+    seen.still()
+    seen.page.wait_for_timeout(1_200)  # drawings of another width: nothing says when they are made
     seen.page.screenshot(path=screenshots_dir / f"{name}-{scheme}-{width}.png")

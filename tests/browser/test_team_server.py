@@ -20,9 +20,13 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from support.team_server import TeamServer, make_token, packed, trace_bytes
-from tests.browser.conftest import PATIENCE_MS, Watched
+from tests.support.browser import LONGEST_TEST_S, PATIENCE_MS, Watched
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.timeout(LONGEST_TEST_S),
+]
 
 HARM = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>'
 
@@ -81,11 +85,11 @@ def test_a_token_logs_in_once_and_leads_to_the_page_that_was_wanted(
 
     log_in(watched, team.token, "run?run=gpt2-prefill-bs1-s512")
 
-    assert "/run?run=" in watched.page.url
+    watched.url_has("/run?run=")
     assert team.token not in watched.page.url
     watched.page.get_by_text("Team perf").wait_for()
     watched.open("jobs")  # a reload and another page: still logged in
-    assert watched.page.get_by_role("heading", name="Jobs").is_visible()
+    watched.page.get_by_role("heading", name="Jobs").wait_for()
 
 
 def test_a_team_sees_its_own_runs_on_the_pages(team: Team, enter: Callable[[str], Watched]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.server.check import check
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from fleet.services import Postgres
@@ -20,7 +20,7 @@ EARLY = ("gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph")
 
 
 def contents(db: Path) -> dict[str, list[tuple]]:
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         return {
             table: connection.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall()
             for table in (*RUN_TABLES, "hosts")
@@ -61,7 +61,7 @@ def test_a_lake_comes_back_in_another_place_as_it_was_at_the_dump(
     assert result.state == "stored"
     assert verify(moved) == []
     # Parquet of the run that the dump did not know is an orphan, which upkeep removes in time.
-    database.maintain(moved, keep_days=0)
+    open_store(moved).maintain(keep_days=0)
     assert verify(moved) == []
 
 

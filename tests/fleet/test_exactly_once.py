@@ -18,8 +18,8 @@ import pytest
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import ingest
-from analyzer.store import database
-from analyzer.store import ducklake as lake_module
+from analyzer.store import open_store
+from analyzer.store.lake_claim import claim
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from conftest import missing
@@ -62,7 +62,7 @@ def start(db: Path, *paths: Path, prefix: Sequence[str] = ()) -> subprocess.Pope
 
 def counts(db: Path) -> dict[str, dict[str, int]]:
     """Rows by run, of each table that has rows."""
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         return {
             table: dict(found)
             for table in RUN_TABLES
@@ -161,7 +161,7 @@ def test_many_processes_that_load_the_same_runs_at_once_into_a_new_lake_store_ea
     for process in processes:
         _, said = process.communicate(timeout=800)
         assert process.returncode == 0, said
-    with database.open_for_reading(lake) as connection:
+    with open_store(lake).reading() as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
         hosts = connection.execute("SELECT count(*), count(DISTINCT host_id) FROM hosts").fetchall()
         assert hosts[0][0] == hosts[0][1] > 0
@@ -177,7 +177,7 @@ def test_an_outage_while_somebody_reads_is_said_as_such(
     for mode in ("immediate", "fast"):
 
         def read_while_it_goes(mode: str = mode) -> None:
-            with database.open_for_reading(lake) as connection:
+            with open_store(lake).reading() as connection:
                 assert connection.execute(sql).fetchall() == [(1,)]
                 postgres.stop(mode)
                 connection.execute(sql).fetchall()
@@ -187,9 +187,9 @@ def test_an_outage_while_somebody_reads_is_said_as_such(
                 read_while_it_goes()
         finally:
             postgres.start()
-        with database.open_for_reading(lake) as connection:
+        with open_store(lake).reading() as connection:
             assert connection.execute(sql).fetchall() == [(1,)]
-            with pytest.raises(database.StoreError, match="Binder"):
+            with pytest.raises(duckdb.Error, match="Binder"):
                 connection.execute("SELECT nothing FROM runs")
 
 
@@ -219,10 +219,10 @@ def test_an_outage_that_ducklake_calls_a_mistake_in_the_statement_is_an_outage(
     """As seen where PostgreSQL was restarted while a statement was bound, or fetched from."""
 
     def ask() -> None:
-        with database.open_for_reading(lake):
+        with open_store(lake).reading():
             raise said
 
-    with database.open_for_writing(lake):
+    with open_store(lake).writing():
         pass
     with pytest.raises(raised):
         ask()
@@ -231,7 +231,7 @@ def test_an_outage_that_ducklake_calls_a_mistake_in_the_statement_is_an_outage(
 def test_postgresql_that_is_restarted_in_the_midst_costs_time_and_nothing_else(
     lake: Path, traces: list[Path], tmp_path: Path, postgres: Postgres
 ) -> None:
-    with database.open_for_writing(lake):
+    with open_store(lake).writing():
         pass
     process = start(lake, *traces)
     outages = 0
@@ -242,11 +242,11 @@ def test_postgresql_that_is_restarted_in_the_midst_costs_time_and_nothing_else(
         """A reader that stays: it must see whole runs only, and outlive the outages."""
         while not finished.is_set():
             try:
-                with database.open_for_reading(lake) as connection:
+                with open_store(lake).reading() as connection:
                     sql = "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM traces)"
                     ((runs, of_runs),) = connection.execute(sql).fetchall()
                     assert runs == of_runs
-            except database.AnalyzerError:  # said in one line; the next look succeeds
+            except AnalyzerError:  # said in one line; the next look succeeds
                 pass
             except BaseException as error:
                 reader_errors.append(error)
@@ -281,7 +281,7 @@ def test_a_full_disk_is_one_line_and_the_lake_as_before(
     data.mkdir()
     text = lake.read_text().splitlines()
     lake.write_text("\n".join([f'data = "{data}"' if "data =" in t else t for t in text]))
-    with database.open_for_writing(lake):
+    with open_store(lake).writing():
         pass
     command = f'mount -t tmpfs -o size=32k none {data} && exec "$@"'
     prefix = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "-r"]
@@ -295,7 +295,7 @@ def test_a_full_disk_is_one_line_and_the_lake_as_before(
     assert len(said.strip().splitlines()) == 1
     assert "space" in said
     assert time.monotonic() - began < 60
-    with database.open_for_reading(lake) as connection:
+    with open_store(lake).reading() as connection:
         for table in RUN_TABLES:
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
     ingest(traces[0], lake)
@@ -305,18 +305,18 @@ def test_a_full_disk_is_one_line_and_the_lake_as_before(
 def test_a_claim_that_another_process_holds_is_waited_for_and_then_said(
     lake: Path, postgres: Postgres
 ) -> None:
-    with database.open_for_writing(lake):
+    with open_store(lake).writing():
         pass
-    with lake_module.claim(lake, "run x"), lake_module.claim(lake, "run y"):
+    with claim(lake, "run x"), claim(lake, "run y"):
         began = time.monotonic()
         with (
             pytest.raises(AnalyzerError, match="another process writes run x") as caught,
-            lake_module.claim(lake, "run x", patience_s=0.5),
+            claim(lake, "run x", patience_s=0.5),
         ):
             pass
         assert 0.4 < time.monotonic() - began < 20
         assert "\n" not in str(caught.value)
-    with lake_module.claim(lake, "run x", patience_s=5):
+    with claim(lake, "run x", patience_s=5):
         pass
 
 
@@ -324,7 +324,7 @@ def test_a_writer_waits_for_a_commit_that_outlives_the_process_that_sent_it(
     lake: Path, postgres: Postgres
 ) -> None:
     """Played by a session of the dead writer's name that is still at work."""
-    with database.open_for_writing(lake):
+    with open_store(lake).writing():
         pass
     zombie = threading.Thread(
         target=postgres.psql,
@@ -335,9 +335,9 @@ def test_a_writer_waits_for_a_commit_that_outlives_the_process_that_sent_it(
     time.sleep(0.5)
     with (
         pytest.raises(AnalyzerError, match="another process writes"),
-        lake_module.claim(lake, "run x", patience_s=0.2),
+        claim(lake, "run x", patience_s=0.2),
     ):
         pass
-    with lake_module.claim(lake, "run x"):
+    with claim(lake, "run x"):
         assert time.monotonic() - began > 2
     zombie.join()

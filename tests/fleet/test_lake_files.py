@@ -9,7 +9,8 @@ import pytest
 from analyzer import cli
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.store import database, ducklake
+from analyzer.store import lake_connection, open_store
+from analyzer.store.lake_file import read_lake_file
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_a_wrong_lake_file_is_refused_in_one_line(tmp_path: Path, text: str, wor
     file = tmp_path / "lake.toml"
     file.write_text(text)
     with pytest.raises(AnalyzerError, match=words) as caught:
-        ducklake.read(file)
+        read_lake_file(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -54,7 +55,7 @@ def test_a_lake_without_runs_is_said_as_for_a_file(lake: Path, capsys) -> None:
     assert "load a run first" in capsys.readouterr().err
     assert cli.main(["maintain", "--db", str(lake)]) == 2
     assert "load a run first" in capsys.readouterr().err
-    with database.open_for_writing(lake):
+    with open_store(lake).writing():
         pass
     assert cli.main(["report", "--db", str(lake)]) == 2
     assert "no run yet" in capsys.readouterr().err
@@ -67,9 +68,9 @@ def test_a_lake_whose_postgresql_is_not_there_is_one_line(
     file.write_text(f'catalog = "host={tmp_path} dbname=x"\ndata = "d"\n')
     for ask in (
         lambda: ingest(samples_dir, file),
-        lambda: database.stamp(file),
-        lambda: database.maintain(file, 1),
-        lambda: database.open_for_reading(file).__enter__(),
+        lambda: open_store(file).stamp(),
+        lambda: open_store(file).maintain(1),
+        lambda: open_store(file).reading().__enter__(),
     ):
         with pytest.raises(AnalyzerError, match="did not answer") as caught:
             ask()
@@ -84,12 +85,12 @@ def test_upkeep_of_a_file_is_refused(tmp_path: Path, capsys) -> None:
 def test_extensions_come_from_a_folder_that_is_named(lake: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(lake_module_variable := lake_variable(), str(tmp_path))
     with pytest.raises(AnalyzerError, match="pip install") as caught:
-        database.open_for_writing(lake).__enter__()
+        open_store(lake).writing().__enter__()
     assert lake_module_variable in str(caught.value)
     for name in lake_extensions():
         source = lake_extension_file(name)
         (tmp_path / source.name).symlink_to(source)
-    with database.open_for_writing(lake) as connection:
+    with open_store(lake).writing() as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
@@ -100,15 +101,15 @@ def test_an_extension_that_was_tampered_with_is_refused(lake: Path, tmp_path, mo
         (tmp_path / f"{name}.duckdb_extension").write_bytes(data)
     monkeypatch.setenv(lake_variable(), str(tmp_path))
     with pytest.raises(AnalyzerError, match="signature"):
-        database.open_for_writing(lake).__enter__()
+        open_store(lake).writing().__enter__()
 
 
 def lake_variable() -> str:
-    return ducklake.EXTENSIONS_VARIABLE
+    return lake_connection.EXTENSIONS_VARIABLE
 
 
 def lake_extensions() -> tuple[str, ...]:
-    return ducklake.EXTENSIONS[:2]
+    return lake_connection.EXTENSIONS[:2]
 
 
 def lake_extension_file(name: str) -> Path:

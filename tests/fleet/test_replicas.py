@@ -23,7 +23,8 @@ from analyzer import cli, queries
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.server.check import check
-from analyzer.store import ducklake, sandbox
+from analyzer.store import sandbox
+from analyzer.store.lake_file import read_lake_file
 from analyzer.store.verify import verify
 from fleet.services import ROOT, ObjectStore, Postgres
 from support import team_server
@@ -214,7 +215,7 @@ def end_first_presence(lake: Path) -> None:
     """End the PostgreSQL session that shows the first server's life."""
     import psycopg
 
-    found = ducklake.read(lake)
+    found = read_lake_file(lake)
     with psycopg.connect(found.catalog, autocommit=True) as session:
         ended = session.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' "
@@ -332,7 +333,7 @@ def test_a_state_of_a_later_version_is_refused_in_one_line(
     lake: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_token(lake)
-    schema = f"{ducklake.read(lake).schema}_server"
+    schema = f"{read_lake_file(lake).schema}_server"
     postgres.psql(f"UPDATE {schema}.info SET version = 2")
 
     for command in (["token", "list"], ["jobs"], ["serve", "--port", "0"]):
@@ -345,7 +346,7 @@ def test_a_state_of_a_later_version_is_refused_in_one_line(
 def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do(
     lake: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    schema = f"{ducklake.read(lake).schema}_server"
+    schema = f"{read_lake_file(lake).schema}_server"
     for command, told in (
         (["token", "list"], "make a token first"),
         (["jobs"], "make a token first"),
@@ -361,7 +362,7 @@ def test_commands_on_a_lake_without_a_server_and_for_another_team_say_what_to_do
 def test_sql_of_a_person_does_not_reach_tokens(lake: Path, samples_dir: Path) -> None:
     ingest(samples_dir / "gpt2-bs1-s512", lake)
     make_token(lake)
-    schema = f"{ducklake.read(lake).schema}_server"
+    schema = f"{read_lake_file(lake).schema}_server"
     for table in (
         f"{schema}.tokens",
         f"__ducklake_metadata_lake.{schema}.tokens",
@@ -404,7 +405,7 @@ def test_verify_finds_an_original_that_is_gone_and_one_that_was_changed(
     server.stop()
     data = replicas.lake.with_name(replicas.lake.name + ".data")
     assert check(data) == []
-    folder = Path(ducklake.read(replicas.lake).data.rstrip("/") + ".originals") / "default"
+    folder = Path(read_lake_file(replicas.lake).data.rstrip("/") + ".originals") / "default"
     (folder / sha256(contents[0])).unlink()
     (folder / sha256(contents[1])).write_bytes(b"other")
 

@@ -11,7 +11,7 @@ import pytest
 from analyzer import cli
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import Ingested, ingest
-from analyzer.store import database, sandbox
+from analyzer.store import database, open_store, sandbox
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from fleet.copies import copies
@@ -20,7 +20,7 @@ from fleet.services import ObjectStore
 
 def rows(db: Path, table: str) -> list[tuple]:
     leave = " EXCLUDE (ingested_at)" if table == "runs" else ""
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         return connection.execute(f"SELECT *{leave} FROM {table} ORDER BY ALL").fetchall()
 
 
@@ -36,7 +36,7 @@ def test_a_lake_in_s3_holds_a_files_rows_also_after_a_replace_and_upkeep(
         "replaced",
         "replaced",
     ]
-    done = database.maintain(s3_lake, keep_days=0)
+    done = open_store(s3_lake).maintain(keep_days=0)
     assert done["files deleted"] > 0
     for table in (*RUN_TABLES, "hosts", "links", "launch_costs"):
         assert rows(s3_lake, table) == rows(file, table), table
@@ -67,7 +67,7 @@ def test_wrong_keys_are_one_line(
     assert result.state == "failed"
     assert "\n" not in (result.error or "")
     assert "403" in (result.error or "")
-    with database.open_for_reading(s3_lake) as connection:
+    with open_store(s3_lake).reading() as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
@@ -77,7 +77,7 @@ def test_an_object_store_that_is_away_for_a_while_costs_time_and_nothing_else(
     traces = copies(
         samples_dir / "gpt2-prefill-bs1-s512-compile" / "trace.json.gz", tmp_path / "traces", 6
     )
-    with database.open_for_writing(s3_lake):
+    with open_store(s3_lake).writing():
         pass
     results: list[Ingested] = []
     work = threading.Thread(target=lambda: results.extend(ingest(traces, s3_lake, jobs=1)))

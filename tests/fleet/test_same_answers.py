@@ -18,7 +18,7 @@ from analyzer.ingest import ingest
 from analyzer.render.export import export
 from analyzer.render.report import print_report
 from analyzer.reports.report import report
-from analyzer.store import database, sandbox
+from analyzer.store import open_store, sandbox
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 
@@ -31,7 +31,7 @@ def rows(db: Path, table: str) -> list[tuple[Any, ...]]:
     """All rows of a table, in one order, without what differs from load to load."""
     leave = ", ".join(PASSING.get(table, ()))
     columns = f"* EXCLUDE ({leave})" if leave else "*"
-    with database.open_for_reading(db) as connection:
+    with open_store(db).reading() as connection:
         return connection.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
 
 
@@ -120,13 +120,13 @@ def test_exported_tables_are_the_same(loaded: tuple[Path, Path], tmp_path: Path)
 def test_a_lake_verifies_and_so_does_it_after_upkeep(loaded: tuple[Path, Path]) -> None:
     _, lake = loaded
     before = {table: rows(lake, table) for table in RUN_TABLES}
-    stamp = database.stamp(lake)
+    stamp = open_store(lake).stamp()
     assert verify(lake) == []
-    done = database.maintain(lake, keep_days=0)
+    done = open_store(lake).maintain(keep_days=0)
     assert done["files merged"] > 0
     assert verify(lake) == []
     assert {table: rows(lake, table) for table in RUN_TABLES} == before
-    assert database.stamp(lake) != stamp
+    assert open_store(lake).stamp() != stamp
 
 
 @pytest.mark.parametrize(
@@ -163,20 +163,20 @@ def test_sql_of_a_person_answers_in_a_lake(loaded: tuple[Path, Path]) -> None:
 def test_the_stamp_of_a_lake_changes_with_each_load_and_only_then(
     lake: Path, samples_dir: Path
 ) -> None:
-    assert not database.exists(lake)
-    assert database.stamp(lake) == ()
+    assert not open_store(lake).exists()
+    assert open_store(lake).stamp() == ()
     ingest(samples_dir / "gpt2-prefill-bs1-s512-graph", lake)
-    first = database.stamp(lake)
+    first = open_store(lake).stamp()
     assert first
-    assert database.exists(lake)
+    assert open_store(lake).exists()
     ingest(samples_dir / "gpt2-prefill-bs1-s512-graph", lake)  # stored already
-    assert database.stamp(lake) == first
+    assert open_store(lake).stamp() == first
     ingest(samples_dir / "gpt2-bs1-s512", lake)
-    assert database.stamp(lake) != first
+    assert open_store(lake).stamp() != first
 
 
 def test_times_of_a_run_are_kept(loaded: tuple[Path, Path]) -> None:
-    with database.open_for_reading(loaded[1]) as connection:
+    with open_store(loaded[1]).reading() as connection:
         times = connection.execute("SELECT ingested_at FROM runs").fetchall()
     for (text,) in times:
         assert datetime.datetime.fromisoformat(text).year >= 2025

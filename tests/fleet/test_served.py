@@ -21,7 +21,7 @@ from streamlit.testing.v1 import AppTest
 from analyzer import cli
 from analyzer.ingest import ingest
 from analyzer.server import serve
-from analyzer.store import database
+from analyzer.store import open_store
 from fleet.services import ROOT, free_port
 
 PAGES = ("runs", "run", "timeline", "kernels", "compare", "sweep", "sql")
@@ -102,7 +102,7 @@ def test_a_server_on_a_lake_lists_answers_sql_and_loads(
     assert cli.main(["ingest", str(source), "--db", str(filled)]) == 0
     assert "stored: gpt2-prefill-bs2-s512" in capsys.readouterr().out
     assert server("/api/v1/sql", count)["rows"] == [[3]]
-    with database.open_for_reading(filled) as connection:
+    with open_store(filled).reading() as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
 
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from analyzer.ingest import Ingested, ingest
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.trace import native_scanner
 
 FILES = (
@@ -205,7 +205,7 @@ def test_names_of_python_frames_are_kept_when_asked_for(
     file: str, cases_dir: Path, tmp_path: Path
 ) -> None:
     load(cases_dir / file, tmp_path / "s.duckdb", python_functions=True)
-    with database.open_for_reading(tmp_path / "s.duckdb") as connection:
+    with open_store(tmp_path / "s.duckdb").reading() as connection:
         names = connection.execute(
             "SELECT name FROM python_functions JOIN names USING (run_id, name_id)"
         ).fetchall()

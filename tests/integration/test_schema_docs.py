@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.ingest import ingest
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.sandbox import run_sql
 from schemas.run_directory import MANIFEST
 
@@ -31,7 +31,7 @@ def columns(store: Path, kind: str) -> dict[str, list[tuple[str, str]]]:
         "WHERE table_schema = 'main' AND table_type = ? ORDER BY table_name, ordinal_position"
     )
     found: dict[str, list[tuple[str, str]]] = {}
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
         for table, column, type_ in connection.execute(sql, [kind]).fetchall():
             found.setdefault(table, []).append((column, type_))
     return found

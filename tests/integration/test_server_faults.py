@@ -24,7 +24,7 @@ import duckdb
 import pytest
 
 from analyzer.server.check import check
-from analyzer.store import database
+from analyzer.store import open_store
 from collector.archive import Archive, open_archive
 from collector.endpoint import parse_endpoint
 from collector.upload import GaveUp, Stored, Uploader
@@ -194,7 +194,7 @@ def test_what_a_killed_maker_of_a_store_left_hinders_nobody(
     with duckdb.connect(str(half_made)) as connection:
         connection.execute("CREATE TABLE runs (x INTEGER)")
     shutil.copy(half_made, folder / ".store.duckdb.1.new")
-    with database.open_for_writing(server.store()):
+    with open_store(server.store()).writing():
         pass
     assert not half_made.exists()
 

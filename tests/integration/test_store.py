@@ -16,8 +16,7 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.store import database
-from analyzer.store.verify import verify
+from analyzer.store import open_store
 from analyzer.store.write import RUN_TABLES
 from schemas.errors import HostboundError
 from schemas.run_directory import Manifest, TraceFile, file_sha256
@@ -102,7 +101,7 @@ def test_an_ingest_killed_at_any_moment_leaves_the_store_as_before_or_complete(
         time.sleep(dice.uniform(0.1, 1.0) * took)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        with database.open_for_writing(store):
+        with open_store(store).writing():
             pass
         now = contents(store)
         assert now in (before, after)
@@ -196,7 +195,7 @@ def test_replace_loads_again_and_keeps_other_runs(tmp_path: Path, small: Path) -
     ingest([small, other], store, jobs=1)
     (again,) = ingest(small, store, replace_runs=True, step_annotation=["step#*"])
     assert again.state == "replaced"
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
         rows = connection.execute("SELECT name, step_annotation FROM runs ORDER BY 1").fetchall()
     assert rows == [("other", ""), ("small", "step#*")]
 
@@ -234,30 +233,36 @@ def test_a_newer_store_is_refused(tmp_path: Path, small: Path) -> None:
         one_line(caught.value)
 
 
-def test_a_store_of_version_1_is_brought_up_to_date_by_the_next_ingest(
-    tmp_path: Path, small: Path, samples_dir: Path
-) -> None:
+def test_an_older_store_is_refused_and_stays_as_it_is(tmp_path: Path, small: Path) -> None:
     store = tmp_path / "s.duckdb"
-    ingest([small, samples_dir / "gpt2-prefill-bs1-s512-graph"], store)
-    elapsed = "SELECT run_id, step_id, elapsed_ns FROM steps ORDER BY ALL"
+    ingest(small, store)
     with duckdb.connect(str(store)) as connection:
-        before = connection.execute(elapsed).fetchall()
-        connection.execute("ALTER TABLE steps DROP COLUMN elapsed_ns")
         connection.execute("UPDATE store_info SET schema_version = 1")
-    with (
-        pytest.raises(AnalyzerError, match="any `analyzer ingest` on it") as caught,
-        database.open_for_reading(store),
-    ):
-        pass
-    one_line(caught.value)
+    for replace in (False, True):
+        with pytest.raises(AnalyzerError, match="load its runs into a new store") as caught:
+            ingest(small, store, replace_runs=replace)
+        one_line(caught.value)
 
-    assert ingest(small, store)[0].state == "already stored"
 
-    with database.open_for_reading(store) as connection:
-        assert connection.execute(elapsed).fetchall() == before
-    assert len(before) > 1
-    assert all(ns > 0 for _, _, ns in before)
-    assert verify(store) == []
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"SQLite format 3\x00" + bytes(84), "an SQLite database"),
+        (b"\x1f\x8b\x08\x00" + bytes(60), "a gzip file, as traces are"),
+        (b'{"traceEvents": []}', "a JSON text, as traces are"),
+        (b"Some notes of mine", "a file of another kind"),
+    ],
+)
+def test_a_file_of_another_kind_is_no_store_and_stays_as_it_is(
+    tmp_path: Path, small: Path, content: bytes, kind: str
+) -> None:
+    file = tmp_path / "other.duckdb"
+    file.write_bytes(content)
+    for ask in (lambda: ingest(small, file), lambda: open_store(file).reading().__enter__()):
+        with pytest.raises(AnalyzerError, match=f"{kind}, no DuckDB file") as caught:
+            ask()
+        one_line(caught.value)
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("data", [b"no database at all\n" * 500, b"", b"x", b"\x00" * 20_000])
@@ -317,7 +322,7 @@ def test_a_missing_folder_and_a_missing_source_are_said(tmp_path: Path, small: P
         ingest(tmp_path / "empty", tmp_path / "s.duckdb")
     with (
         pytest.raises(AnalyzerError, match="no store"),
-        database.open_for_reading(tmp_path / "none.duckdb"),
+        open_store(tmp_path / "none.duckdb").reading(),
     ):
         pass
 
@@ -384,7 +389,7 @@ def test_a_run_directory_brings_floor_replay_and_latency(tmp_path: Path) -> None
     store = tmp_path / "s.duckdb"
     (result,) = ingest(run_directory(tmp_path / "run"), store, jobs=1)
     assert (result.state, result.name) == ("stored", "worked")
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
 
         def ask(sql: str) -> list[tuple]:
             return connection.execute(sql).fetchall()

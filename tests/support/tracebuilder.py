@@ -114,7 +114,7 @@ def _time(value: Time) -> int | float:
 
 
 def worked_example() -> TraceBuilder:
-    """method.md, section 7: one thread, one step [0, 800), one stream."""
+    """docs/measurement.md, "Worked example": one thread, one step [0, 800), one stream."""
     trace = TraceBuilder()
     trace.add_annotation("step#0", 0, 800)
     trace.add_op("aten::linear", 100, 300).add_op("aten::addmm", 120, 260)

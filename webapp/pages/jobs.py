@@ -9,7 +9,7 @@ import polars as pl
 import streamlit as st
 
 from schemas.errors import HostboundError
-from webapp import format, frame, visitor
+from webapp import components, format, session
 
 LOOK_S = 2.0
 TROUBLE = "trouble with a job"
@@ -49,7 +49,7 @@ def shown(jobs: list[dict[str, Any]]) -> pl.DataFrame:
 @st.fragment(run_every=LOOK_S)
 def live() -> None:
     """The list, as it is now."""
-    hosted = visitor.hosted()
+    hosted = session.hosted()
     if hosted is None:
         st.info("Uploads wait here on a server: start one with `analyzer serve`.")
         return
@@ -63,7 +63,7 @@ def live() -> None:
     if not jobs:
         st.info("Nothing was uploaded yet.", icon=":material/inbox:")
         return
-    frame.table(shown(jobs), "Conversions, newest first, with state and error")
+    components.table(shown(jobs), "Conversions, newest first, with state and error")
     failed = [job for job in jobs if job["state"] == "failed"]
     if not failed:
         return
@@ -81,5 +81,5 @@ def live() -> None:
             st.rerun(scope="fragment")
 
 
-with frame.page("Jobs", "What is being converted, what waits, what has failed?"):
+with components.page("Jobs", "What is being converted, what waits, what has failed?"):
     live()

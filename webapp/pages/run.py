@@ -2,145 +2,198 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import polars as pl
 import streamlit as st
 
-from webapp import address, charts, data, format, frame
+from analyzer.reports.report import reading
+from webapp import components, data, format, session, url_state
+from webapp.charts import accounts, balance
+from webapp.data import Record
+
+ALL_STEPS = "all steps"
+MOST_STEPS_DRAWN = 500
+# A run of fewer launches has little to win by a graph.
+MANY_LAUNCHES = 50
+COSTS = ("ft_ns", "ct_ns", "kt_ns")
+STEP_TIMES = ("elapsed_ns", "wall_ns", "device_active_ns", "orchestration_ns", "device_idle_ns")
 
 
-def advice(report: dict[str, Any], part: dict[str, Any]) -> list[str]:
+# -- what to try
+
+
+def advice(part: Record, floor_ns: int | None) -> list[str]:
     """What dominates and what the method suggests, with the numbers behind it."""
-    found: list[str] = []
-    device, orchestration = part["device_active_ns"], part["orchestration_ns"]
-    launches, kernels = part["launches"], part["kernels"]
-    if part["hdbi"] is not None and part["hdbi"] >= charts.DEVICE_BOUND_FROM:
-        found.append(
-            f"**Device work dominates**: {format.duration(device)} of kernels against "
-            f"{format.duration(orchestration)} of orchestration. Faster kernels, smaller types or "
-            "fewer bytes pay; host-side work is mostly hidden."
-        )
-        return found
-    costs = {key: part[key] for key in ("ft_ns", "ct_ns", "kt_ns") if part[key] is not None}
-    if not costs or orchestration is None:
+    if reading(part["hdbi"]) == "device-bound":
+        return [
+            f"**Device work dominates**: {format.duration(part['device_active_ns'])} of kernels "
+            f"against {format.duration(part['orchestration_ns'])} of orchestration. Faster "
+            "kernels, smaller types or fewer bytes pay; host-side work is mostly hidden."
+        ]
+    if part["orchestration_ns"] is None or all(part[key] is None for key in COSTS):
         return ["Without a launch floor the shares of the host's cost are unknown."]
-    cost = format.duration(orchestration / max(launches, 1))
-    each = f"{format.count(launches)} launches, {cost} each"
+    found = (largest_cost(part, floor_ns), missing_graph(part), most_exposed(part))
+    return [line for line in found if line]
+
+
+def largest_cost(part: Record, floor_ns: int | None) -> str:
+    """The largest part of T_Orchestration."""
+    launches, orchestration = part["launches"], part["orchestration_ns"]
+    each = (
+        f"{format.count(launches)} launches, "
+        f"{format.duration(orchestration / max(launches, 1))} each"
+    )
+    costs: dict[str, int] = {key: part[key] for key in COSTS if part[key] is not None}
     worst = max(costs, key=lambda key: costs[key])
+    cost = format.duration(costs[worst])
     share = format.share(costs[worst] / orchestration) if orchestration else format.UNKNOWN
     if worst == "ft_ns":
-        found.append(
-            f"**The software stack dominates**: dFT is {format.duration(costs[worst])}, {share} of "
-            f"T_Orchestration ({each}). Try torch.compile, CUDA graphs, or a runtime with less "
-            "Python and dispatch between launches; a faster CPU core helps in proportion."
+        return (
+            f"**The software stack dominates**: dFT is {cost}, {share} of T_Orchestration "
+            f"({each}). Try torch.compile, CUDA graphs, or a runtime with less Python and dispatch "
+            "between launches; a faster CPU core helps in proportion."
         )
-    elif worst == "ct_ns":
-        found.append(
-            f"**Library translation dominates**: dCT is {format.duration(costs[worst])}, {share} "
-            f"of T_Orchestration ({each}). Fewer and larger library calls, kernels chosen ahead of "
-            "time, or CUDA graphs avoid it."
+    if worst == "ct_ns":
+        return (
+            f"**Library translation dominates**: dCT is {cost}, {share} of T_Orchestration "
+            f"({each}). Fewer and larger library calls, kernels chosen ahead of time, or CUDA "
+            "graphs avoid it."
         )
-    else:
-        found.append(
-            f"**The launch count dominates**: dKT is {format.duration(costs[worst])}, {share} of "
-            f"T_Orchestration ({each}). Fuse kernels or replay a CUDA graph: each launch costs at "
-            f"least the floor of {format.duration(report['totals']['launch_floor_ns'])}."
-        )
-    graphs = part["graph_launches"] or 0
-    if launches and kernels and not graphs and launches > 50:
-        found.append(
-            f"No CUDA graph was replayed: {format.count(kernels)} kernels came from "
-            f"{format.count(launches)} launches. A graph makes one launch of many."
-        )
-    ledger = part["ledger"]
-    idle = sum(entry["exposed_ns"] for entry in ledger.values())
-    if idle:
-        account = max(ledger, key=lambda name: ledger[name]["exposed_ns"])
-        gain = ledger[account]["exposed_ns"]
-        found.append(
-            f"The most that a change in **{format.plain(account)}** can win is its exposed time, "
-            f"{format.duration(gain)} of {format.duration(part['wall_ns'])} host time."
-        )
-    return found
+    return (
+        f"**The launch count dominates**: dKT is {cost}, {share} of T_Orchestration ({each}). Fuse "
+        "kernels or replay a CUDA graph: each launch costs at least the floor of "
+        f"{format.duration(floor_ns)}."
+    )
 
 
-def figures(part: dict[str, Any], totals: dict[str, Any]) -> None:
+def missing_graph(part: Record) -> str | None:
+    """That many launches could be one; None where there are few, or graphs already."""
+    launches, kernels = part["launches"], part["kernels"]
+    if not kernels or part["graph_launches"] or launches <= MANY_LAUNCHES:
+        return None
+    return (
+        f"No CUDA graph was replayed: {format.count(kernels)} kernels came from "
+        f"{format.count(launches)} launches. A graph makes one launch of many."
+    )
+
+
+def most_exposed(part: Record) -> str | None:
+    """The account whose exposed time bounds what a change there can win."""
+    exposed = {name: entry["exposed_ns"] for name, entry in part["ledger"].items()}
+    if not sum(exposed.values()):
+        return None
+    account = max(exposed, key=lambda name: exposed[name])
+    return (
+        f"The most that a change in **{format.plain(account)}** can win is its exposed time, "
+        f"{format.duration(exposed[account])} of {format.duration(part['wall_ns'])} host time."
+    )
+
+
+# -- figures
+
+
+def facts(run: Record) -> str:
+    """What was run, on what."""
+    found = (
+        run["model"],
+        run["mode"],
+        None if run["batch_size"] is None else f"batch {run['batch_size']}",
+        None if run["prompt_len"] is None else f"length {run['prompt_len']}",
+        run["dtype"],
+        run["attention"],
+        run["gpu"],
+        run["host"],
+    )
+    return " · ".join(format.short(str(fact), 40) for fact in found if fact is not None)
+
+
+def hdbi(report: Record, part: Record) -> None:
+    """The verdict, and HDBI on its scale."""
+    verdict = report["verdict"]
+    st.subheader("Is it host-bound?", anchor=False)
+    st.markdown(format.plain(verdict["sentence"]))
+    if part["hdbi"] is not None:
+        components.chart(
+            balance.hdbi_scale(part["hdbi"], verdict["reading"], session.is_dark()),
+            "hdbi",
+            f"HDBI {part['hdbi']:.3f} on a scale from 0, host-bound, to 1, device-bound",
+            pl.DataFrame(
+                [{key: part[key] for key in ("hdbi", "device_active_ns", "orchestration_ns")}]
+            ),
+            run_id=report["run"]["run_id"],
+        )
+
+
+def figures(part: Record, totals: Record) -> None:
     """The key figures."""
+    times: Mapping[str, int | None] = {
+        "T_DeviceActive": part["device_active_ns"],
+        "T_Orchestration": part["orchestration_ns"],
+        "TKLQT": part["tklqt_ns"],
+        "device idle": part["device_idle_ns"],
+    }
+    floor = totals["launch_floor_ns"]
     row = st.container(horizontal=True)
     for label, text, help in (
         ("HDBI", format.index(part["hdbi"]), f"exact: {part['hdbi']}"),
-        (
-            "T_DeviceActive",
-            format.duration(part["device_active_ns"]),
-            _exact(part, "device_active_ns"),
-        ),
-        (
-            "T_Orchestration",
-            format.duration(part["orchestration_ns"]),
-            _exact(part, "orchestration_ns"),
-        ),
-        ("TKLQT", format.duration(part["tklqt_ns"]), _exact(part, "tklqt_ns")),
-        ("device idle", format.duration(part["device_idle_ns"]), _exact(part, "device_idle_ns")),
+        *((label, format.duration(ns), format.exact(ns)) for label, ns in times.items()),
         ("launches", format.count(part["launches"]), f"{part['graph_launches']} of CUDA graphs"),
         ("kernels", format.count(part["kernels"]), f"{part['kernels']}"),
         (
             "launch floor",
-            format.duration(totals["launch_floor_ns"]),
-            f"{format.exact(totals['launch_floor_ns'])}, from: {totals['floor_source']}",
+            format.duration(floor),
+            f"{format.exact(floor)}, from: {totals['floor_source']}",
         ),
     ):
         row.metric(label, text, help=help, border=True, width=172)
 
 
-def _exact(part: dict[str, Any], key: str) -> str:
-    return format.exact(part[key])
-
-
-def warnings(report: dict[str, Any]) -> None:
-    """What the reader should know before trusting a number."""
-    for row in report["quality"]:
-        text = format.prose(row["message"])
-        if row["severity"] == "warning":
-            st.warning(text, icon=":material/warning:")
-        else:
-            st.info(text, icon=":material/info:")
-    coverage, totals = report["coverage"], report["totals"]
-    events = coverage["device_events"]
-
-    def part(key: str, whole: int) -> str:
-        of = format.share(coverage[key] / whole) if whole else format.UNKNOWN
-        return f"{coverage[key]:,} of {whole:,} ({of})"
-
+def decomposition(report: Record, parts: Mapping[str, Record]) -> None:
+    """Costs of launching and device time of each phase."""
+    st.subheader("What launching costs", anchor=False)
+    st.caption("A sum of costs, which may overlap the device's work: not a part of wall time.")
     rows = [
-        ("device events with their launch", part("with_launch", events)),
-        ("device events with an op", part("with_op", events)),
-        ("of them by a graph's capture", part("op_from_capture", events)),
-        ("clean launches (stream seen idle)", part("clean_launches", coverage["launches"])),
-        ("device events in a step", part("in_step", events)),
-        ("orphans' device time", format.duration(totals["orphan_device_ns"])),
-        ("kernels before their launch call", format.count(totals["negative_gaps"])),
-        ("events with bad times", format.count(totals["bad_time_events"])),
-        ("launch floor from", str(totals["floor_source"])),
+        {"label": name, **{key: value[key] for key in (*COSTS, "device_active_ns")}}
+        for name, value in parts.items()
     ]
-    inflation = report["inflation"]
-    for phase, value in (inflation or {}).items():
-        rows.append((f"profiler inflation, {phase}", f"{value:.2f} times"))
-    frame.table(
-        pl.DataFrame({"coverage": [r[0] for r in rows], "value": [r[1] for r in rows]}),
-        "How much of the run is linked and attributed",
-        "coverage",
+    if not any(row["device_active_ns"] or row["ft_ns"] for row in rows):
+        st.info("There is nothing to decompose: the run has no launch with a kernel.")
+        return
+    components.chart(
+        balance.decomposition(rows, session.is_dark()),
+        "decomposition",
+        "Stacked bars of dFT, dCT and dKT on the host, and of device active time, by phase",
+        pl.DataFrame(rows, infer_schema_length=None),
+        run_id=report["run"]["run_id"],
     )
+
+
+def ledger(report: Record, part: Record) -> None:
+    """Time of the launching thread by account."""
+    st.subheader("Where the launching thread was", anchor=False)
+    st.caption("Every nanosecond of the steps belongs to one account; solid: the device was idle.")
+    if not any(entry["ns"] for entry in part["ledger"].values()):
+        st.info("No thread launches anything in this run, so there is no ledger.")
+        return
+    components.chart(
+        accounts.ledger(part["ledger"], session.is_dark()),
+        "ledger",
+        "Bars of each account's time on the launching thread, exposed and hidden",
+        pl.DataFrame([{"account": name, **entry} for name, entry in part["ledger"].items()]),
+        run_id=report["run"]["run_id"],
+    )
+
+
+# -- predictions
 
 
 def predictions(run_id: str, phase: str) -> None:
     """What a change would win, with bounds, and where such predictions were held true."""
-    value = data.ask("predictions", run_id)
-    rows = [
-        row
-        for row in (value["predictions"] if value else [])
-        if phase in ("all steps", row["phase"])
-    ]
+    found = data.predictions(run_id)
+    if found is None:
+        return
+    rows: list[Record] = [row for row in found["predictions"] if phase in (ALL_STEPS, row["phase"])]
     if not rows:
         return
     st.subheader("What would a change win?", anchor=False)
@@ -156,132 +209,30 @@ def predictions(run_id: str, phase: str) -> None:
         ],
         infer_schema_length=None,
     )
-    frame.table(
-        frame.ns_columns(exact, "ms"),
+    components.table(
+        components.ns_columns(exact, "ms"),
         "Step times predicted after a change, with their bounds, in ms",
         "predictions",
         exact=exact,
     )
     for reason in dict.fromkeys(f"{r['what']}: {r['reason']}" for r in rows if r["reason"]):
         st.caption(format.plain(reason))
-    for note in (*value["notes"], value["validated"]):
+    for note in (*found["notes"], found["validated"]):
         st.caption(format.plain(note))
 
 
-def latency(report: dict[str, Any]) -> None:
-    """Un-profiled times, if measured."""
-    if not report["latency"]:
-        st.caption(
-            "No un-profiled latency was measured with this run. Times here are taken under the "
-            "profiler, which slows the host: they are no latencies."
-        )
-        return
-    rows = pl.DataFrame([{"quantity": name, **row} for name, row in report["latency"].items()])
-    st.markdown("**Latency, un-profiled**")
-    frame.table(
-        frame.ns_columns(rows, "ms"),
-        "Un-profiled latency: n, median, p95, p99, mean",
-        "latency",
-        exact=rows,
-    )
+# -- steps
 
 
-def main() -> None:
-    """The page."""
-    run = frame.choose_run()
-    if run is None:
-        return
-    run_id = run["run_id"]
-    report = data.ask("summary", run_id)
-    about = report["run"]
-    facts = (
-        about["model"],
-        about["mode"],
-        None if about["batch_size"] is None else f"batch {about['batch_size']}",
-        None if about["prompt_len"] is None else f"length {about['prompt_len']}",
-        about["dtype"],
-        about["attention"],
-        about["gpu"],
-        about["host"],
-    )
-    st.text(" · ".join(format.short(str(fact), 40) for fact in facts if fact is not None))
-    frame.links(run_id, "run")
-    phases = list(report["phases"])
-    phase = "all steps"
-    if len(phases) > 1:
-        phase = address.select("Phase", ["all steps", *phases], "phase", default="all steps")
-    part = report["measured"] if phase == "all steps" else report["phases"][phase]
-    totals, dark = report["totals"], frame.is_dark()
-    st.subheader("Is it host-bound?", anchor=False)
-    st.markdown(format.plain(report["verdict"]["sentence"]))
-    if part["hdbi"] is not None:
-        frame.chart(
-            charts.hdbi_scale(part["hdbi"], report["verdict"]["reading"], dark),
-            "hdbi",
-            f"HDBI {part['hdbi']:.3f} on a scale from 0, host-bound, to 1, device-bound",
-            pl.DataFrame(
-                [{key: part[key] for key in ("hdbi", "device_active_ns", "orchestration_ns")}]
-            ),
-            of=run_id,
-        )
-    figures(part, totals)
-    if totals["kernels"]:
-        for line in advice(report, part):
-            st.markdown(f"- {line}")
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.subheader("What launching costs", anchor=False)
-        st.caption("A sum of costs, which may overlap the device's work: not a part of wall time.")
-        rows = [
-            {
-                "label": name,
-                **{k: value[k] for k in ("ft_ns", "ct_ns", "kt_ns", "device_active_ns")},
-            }
-            for name, value in (
-                report["phases"].items() if phase == "all steps" else [(phase, part)]
-            )
-        ]
-        if any(row["device_active_ns"] or row["ft_ns"] for row in rows):
-            frame.chart(
-                charts.decomposition(rows, dark),
-                "decomposition",
-                "Stacked bars of dFT, dCT and dKT on the host, and of device active time, by phase",
-                pl.DataFrame(rows, infer_schema_length=None),
-                of=run_id,
-            )
-        else:
-            st.info("There is nothing to decompose: the run has no launch with a kernel.")
-    with right:
-        st.subheader("Where the launching thread was", anchor=False)
-        st.caption(
-            "Every nanosecond of the steps belongs to one account; solid: the device was idle."
-        )
-        if any(entry["ns"] for entry in part["ledger"].values()):
-            frame.chart(
-                charts.ledger(part["ledger"], dark),
-                "ledger",
-                "Bars of each account's time on the launching thread, exposed and hidden",
-                pl.DataFrame([{"account": a, **e} for a, e in part["ledger"].items()]),
-                of=run_id,
-            )
-        else:
-            st.info("No thread launches anything in this run, so there is no ledger.")
-    predictions(run_id, phase)
-    steps(report, phase, dark)
-    latency(report)
-    st.subheader("What to know about this run", anchor=False)
-    warnings(report)
-
-
-def steps(report: dict[str, Any], phase: str, dark: bool) -> None:
+def steps(report: Record, phase: str) -> None:
     """Each step's accounts and figures."""
-    rows = [row for row in report["steps"] if phase in ("all steps", row["phase"])]
-    if not rows or not any(entry["ns"] for row in rows for entry in row["ledger"].values()):
+    rows: list[Record] = [row for row in report["steps"] if phase in (ALL_STEPS, row["phase"])]
+    if not any(entry["ns"] for row in rows for entry in row["ledger"].values()):
         return
     st.subheader("Step by step", anchor=False)
     st.caption("Profiled times, not latencies.")
-    frame.chart(
-        charts.steps(rows[:500], dark),
+    components.chart(
+        accounts.steps(rows[:MOST_STEPS_DRAWN], session.is_dark()),
         "steps",
         f"Host time of {len(rows)} steps by account",
         pl.DataFrame(
@@ -292,36 +243,126 @@ def steps(report: dict[str, Any], phase: str, dark: bool) -> None:
             ],
             infer_schema_length=None,
         ),
-        of=report["run"]["run_id"],
+        run_id=report["run"]["run_id"],
     )
-    exact = pl.DataFrame(
-        [{k: v for k, v in row.items() if k != "ledger"} for row in rows], infer_schema_length=None
-    )
-    keys = ("elapsed_ns", "wall_ns", "device_active_ns", "orchestration_ns", "device_idle_ns")
     with st.expander("The steps as a table"):
-        frame.table(
-            frame.ns_columns(
-                pl.DataFrame(
-                    [
-                        {
-                            "name": row["name"],
-                            "phase": row["phase"],
-                            **{key: row[key] for key in keys},
-                            "hdbi": format.digits(row["hdbi"]),
-                            "launches": row["launches"],
-                            "kernels": row["kernels"],
-                        }
-                        for row in rows
-                    ],
-                    infer_schema_length=None,
-                ),
-                "ms",
-            ),
-            "Steps with their times in ms",
-            "step-table",
-            exact=exact,
+        step_table(rows)
+
+
+def step_table(rows: list[Record]) -> None:
+    """Each step's times."""
+    shown = [
+        {
+            "name": row["name"],
+            "phase": row["phase"],
+            **{key: row[key] for key in STEP_TIMES},
+            "hdbi": format.digits(row["hdbi"]),
+            "launches": row["launches"],
+            "kernels": row["kernels"],
+        }
+        for row in rows
+    ]
+    exact = [{key: value for key, value in row.items() if key != "ledger"} for row in rows]
+    components.table(
+        components.ns_columns(pl.DataFrame(shown, infer_schema_length=None), "ms"),
+        "Steps with their times in ms",
+        "step-table",
+        exact=pl.DataFrame(exact, infer_schema_length=None),
+    )
+
+
+# -- latency and quality
+
+
+def latency(report: Record) -> None:
+    """Un-profiled times, if measured."""
+    if not report["latency"]:
+        st.caption(
+            "No un-profiled latency was measured with this run. Times here are taken under the "
+            "profiler, which slows the host: they are no latencies."
         )
+        return
+    rows = pl.DataFrame([{"quantity": name, **row} for name, row in report["latency"].items()])
+    st.markdown("**Latency, un-profiled**")
+    components.table(
+        components.ns_columns(rows, "ms"),
+        "Un-profiled latency: n, median, p95, p99, mean",
+        "latency",
+        exact=rows,
+    )
 
 
-with frame.page("Run", "Is this run host-bound, where did its time go, and what to try?"):
+def warnings(report: Record) -> None:
+    """What the reader should know before trusting a number."""
+    st.subheader("What to know about this run", anchor=False)
+    for row in report["quality"]:
+        text = format.prose(row["message"])
+        if row["severity"] == "warning":
+            st.warning(text, icon=":material/warning:")
+        else:
+            st.info(text, icon=":material/info:")
+    rows = coverage(report["coverage"], report["totals"])
+    inflation: dict[str, float] = report["inflation"] or {}
+    for phase, value in inflation.items():
+        rows[f"profiler inflation, {phase}"] = f"{value:.2f} times"
+    components.table(
+        pl.DataFrame({"coverage": list(rows), "value": list(rows.values())}),
+        "How much of the run is linked and attributed",
+        "coverage",
+    )
+
+
+def coverage(counts: Record, totals: Record) -> dict[str, str]:
+    """How much of the run is linked and attributed, in words."""
+    events, launches = counts["device_events"], counts["launches"]
+
+    def part(key: str, whole: int) -> str:
+        share = format.share(counts[key] / whole) if whole else format.UNKNOWN
+        return f"{counts[key]:,} of {whole:,} ({share})"
+
+    return {
+        "device events with their launch": part("with_launch", events),
+        "device events with an op": part("with_op", events),
+        "of them by a graph's capture": part("op_from_capture", events),
+        "clean launches (stream seen idle)": part("clean_launches", launches),
+        "device events in a step": part("in_step", events),
+        "orphans' device time": format.duration(totals["orphan_device_ns"]),
+        "kernels before their launch call": format.count(totals["negative_gaps"]),
+        "events with bad times": format.count(totals["bad_time_events"]),
+        "launch floor from": str(totals["floor_source"]),
+    }
+
+
+def main() -> None:
+    """The page."""
+    run = components.choose_run()
+    if run is None:
+        return
+    run_id: str = run["run_id"]
+    report = data.summary(run_id)
+    st.text(facts(report["run"]))
+    components.links(run_id, "run")
+    phases: dict[str, Record] = report["phases"]
+    phase = ALL_STEPS
+    if len(phases) > 1:
+        phase = url_state.select("Phase", [ALL_STEPS, *phases], "phase", default=ALL_STEPS)
+    part: Record = report["measured"] if phase == ALL_STEPS else phases[phase]
+    totals: Record = report["totals"]
+    hdbi(report, part)
+    figures(part, totals)
+    if totals["kernels"]:
+        for line in advice(part, totals["launch_floor_ns"]):
+            st.markdown(f"- {line}")
+    left, right = st.columns(2, gap="large")
+    with left:
+        decomposition(report, phases if phase == ALL_STEPS else {phase: part})
+    with right:
+        ledger(report, part)
+    predictions(run_id, phase)
+    steps(report, phase)
+    latency(report)
+    warnings(report)
+
+
+with components.page("Run", "Is this run host-bound, where did its time go, and what to try?"):
     main()

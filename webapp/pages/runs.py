@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import date
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from webapp import address, charts, data, format, frame
+from analyzer.ingest import Ingested
+from analyzer.reports.report import reading
+from webapp import components, data, format, session, uploads, url_state
+from webapp.charts import balance
 
 MOST_DRAWN = 400
+FILTERS = {
+    "model": "Model",
+    "mode": "Mode",
+    "host": "Host",
+    "gpu": "GPU",
+    "batch_size": "Batch",
+    "prompt_len": "Length",
+}
+SEARCHED = ("run_id", "name", "model", "mode", "host", "gpu", "attention", "dtype")
+
+
+# -- load
 
 
 def upload() -> None:
@@ -28,88 +46,92 @@ def upload() -> None:
             st.warning("Choose a file first.")
             return
         with st.spinner("Reading …"):
-            results = data.load([(file.name, file) for file in files])
+            results = uploads.load([(file.name, file) for file in files])
         if not results:
             st.info("Kept, and still being converted: the Jobs page shows when it is done.")
         for result in results:
-            name = format.plain(result.name)
-            if result.error:
-                st.error(format.plain(result.error))
-            elif result.state == "already stored":
-                st.info(f"{name} is in the store already.")
-            else:
-                st.success(f"{name} is in the store: {format.count(result.kernels)} kernels.")
+            show_result(result)
+
+
+def show_result(result: Ingested) -> None:
+    """What became of one uploaded run."""
+    name = format.plain(result.name)
+    if result.error:
+        st.error(format.plain(result.error))
+    elif result.state == "already stored":
+        st.info(f"{name} is in the store already.")
+    else:
+        st.success(f"{name} is in the store: {format.count(result.kernels)} kernels.")
+
+
+# -- filter
 
 
 def filtered(runs: pl.DataFrame) -> pl.DataFrame:
-    """Runs that the address asks for."""
-    search = address.text(
+    """Runs that the URL asks for."""
+    search = url_state.text(
         "Search", "q", placeholder="part of a name, model, host or GPU; several words: all of them"
     )
-    places = st.columns(6)
-    filters = (
-        ("model", "Model"),
-        ("mode", "Mode"),
-        ("host", "Host"),
-        ("gpu", "GPU"),
-        ("batch_size", "Batch"),
-        ("prompt_len", "Length"),
-    )
-    for (column, title), place in zip(filters, places, strict=True):
-        known = runs[column].drop_nulls().unique().sort()
-        options = [str(value) for value in known.to_list()]
-        chosen = address.several(title, options, column, place=place, placeholder="all")
-        if chosen:
-            runs = runs.filter(pl.col(column).cast(pl.String).is_in(chosen))
+    for (column, title), place in zip(FILTERS.items(), st.columns(len(FILTERS)), strict=True):
+        runs = of_values(runs, column, title, place)
     left, middle, right = st.columns([2, 2, 2])
-    phases = sorted({phase for text in runs["phases"] for phase in names_of(text)})
-    chosen = address.several("Phase", phases, "phase", place=left, placeholder="all")
-    if chosen:
-        keep = [bool(set(chosen) & set(names_of(text))) for text in runs["phases"]]
-        runs = runs.filter(pl.Series(keep, dtype=pl.Boolean))
-    for name, title, place, keeps in (
-        ("since", "Recorded since", middle, "from"),
-        ("until", "Recorded until", right, "to"),
-    ):
-        text = address.text(title, name, place=place, placeholder="YYYY-MM-DD")
-        if not text:
-            continue
-        try:
-            day = date.fromisoformat(text.strip()).isoformat()
-        except ValueError:
-            place.warning("Write the date as 2026-01-31.")
-            continue
-        recorded = pl.col("created_at").str.slice(0, 10)
-        runs = runs.filter(recorded >= day if keeps == "from" else recorded <= day)
+    runs = of_phases(runs, left)
+    recorded = pl.col("created_at").str.slice(0, 10)
+    if since := asked_day("Recorded since", "since", middle):
+        runs = runs.filter(recorded >= since)
+    if until := asked_day("Recorded until", "until", right):
+        runs = runs.filter(recorded <= until)
+    return with_words(runs, search)
+
+
+def of_values(runs: pl.DataFrame, column: str, title: str, place: DeltaGenerator) -> pl.DataFrame:
+    """Runs with one of the chosen values of a column."""
+    known: list[Any] = runs[column].drop_nulls().unique().sort().to_list()
+    options = [str(value) for value in known]
+    chosen = url_state.several(title, options, column, place=place, placeholder="all")
+    return runs.filter(pl.col(column).cast(pl.String).is_in(chosen)) if chosen else runs
+
+
+def of_phases(runs: pl.DataFrame, place: DeltaGenerator) -> pl.DataFrame:
+    """Runs with one of the chosen phases."""
+    phases = [phase_names(text) for text in runs["phases"]]
+    options = sorted({name for names in phases for name in names})
+    chosen = url_state.several("Phase", options, "phase", place=place, placeholder="all")
+    if not chosen:
+        return runs
+    keep = [not set(chosen).isdisjoint(names) for names in phases]
+    return runs.filter(pl.Series(keep, dtype=pl.Boolean))
+
+
+def phase_names(phases: str | None) -> list[str]:
+    """Phase names of the manifest's plan."""
+    entries: list[Any] = json.loads(phases) if phases else []
+    known = [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
+    return [str(entry.get("phase")) for entry in known]
+
+
+def asked_day(title: str, name: str, place: DeltaGenerator) -> str | None:
+    """The date of a field in ISO form; None where it is empty, or no date, which is said."""
+    text = url_state.text(title, name, place=place, placeholder="YYYY-MM-DD")
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text.strip()).isoformat()
+    except ValueError:
+        place.warning("Write the date as 2026-01-31.")
+        return None
+
+
+def with_words(runs: pl.DataFrame, search: str) -> pl.DataFrame:
+    """Runs that hold every word in one of their texts."""
+    columns = [pl.col(c).cast(pl.String).fill_null("").str.to_lowercase() for c in SEARCHED]
+    text = pl.concat_str(columns, separator=" ")
     for word in search.lower().split():
-        text = pl.concat_str(
-            [
-                pl.col(column).cast(pl.String).fill_null("").str.to_lowercase()
-                for column in (
-                    "run_id",
-                    "name",
-                    "model",
-                    "mode",
-                    "host",
-                    "gpu",
-                    "attention",
-                    "dtype",
-                )
-            ],
-            separator=" ",
-        )
         runs = runs.filter(text.str.contains(word, literal=True))
     return runs
 
 
-def names_of(phases: str | None) -> list[str]:
-    """Phase names of the manifest's plan."""
-    if not phases:
-        return []
-    import json
-
-    found: Any = json.loads(phases)
-    return [str(entry.get("phase")) for entry in found if isinstance(entry, dict)]
+# -- show
 
 
 def shown(runs: pl.DataFrame) -> pl.DataFrame:
@@ -119,15 +141,9 @@ def shown(runs: pl.DataFrame) -> pl.DataFrame:
             "run": runs["name"],
             "HDBI": [format.digits(v) for v in runs["hdbi"]],
             "bound": [reading(v) for v in runs["hdbi"]],
-            "step p50 (ms, profiled)": [
-                format.digits(None if v is None else v / 1e6) for v in runs["step_elapsed_ns"]
-            ],
-            "T_Orchestration (ms)": [
-                format.digits(None if v is None else v / 1e6) for v in runs["orchestration_ns"]
-            ],
-            "device time (ms)": [
-                format.digits(None if v is None else v / 1e6) for v in runs["device_active_ns"]
-            ],
+            "step p50 (ms, profiled)": milliseconds(runs["step_elapsed_ns"]),
+            "T_Orchestration (ms)": milliseconds(runs["orchestration_ns"]),
+            "device time (ms)": milliseconds(runs["device_active_ns"]),
             "mode": runs["mode"],
             "model": runs["model"],
             "batch": runs["batch_size"],
@@ -146,36 +162,21 @@ def shown(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def reading(hdbi: float | None) -> str:
-    """HDBI in a word."""
-    if hdbi is None:
-        return "unknown"
-    if hdbi < charts.HOST_BOUND_BELOW:
-        return "host-bound"
-    return "device-bound" if hdbi >= charts.DEVICE_BOUND_FROM else "balanced"
+def milliseconds(values_ns: pl.Series) -> list[float | None]:
+    """Three significant digits; unknown stays unknown."""
+    return [format.digits(None if v is None else v / 1e6) for v in values_ns]
 
 
-def main() -> None:
-    """The page."""
-    upload()
-    everything = data.runs()
-    if everything.is_empty():
-        frame.no_runs()
-        return
-    runs = filtered(everything)
-    st.markdown(f"**{len(runs)}** of {len(everything)} runs")
-    if runs.is_empty():
-        st.info("No run is like that; take a filter away.")
-        return
-    chosen = frame.table(
+def run_table(runs: pl.DataFrame) -> list[str]:
+    """The runs as a table; returns the ids of the ticked ones."""
+    ticked = components.selectable_table(
         shown(runs),
         "Runs of the store: choose rows to open or compare them",
         "runs",
         exact=runs,
-        on_select="rerun",
-        selection_mode="multi-row",
         key="runs table",
-        column_config={
+        several=True,
+        columns={
             "HDBI": st.column_config.ProgressColumn(
                 "HDBI",
                 help="Host-Device Balance Index: 0 waits on the host, 1 on the device",
@@ -186,22 +187,23 @@ def main() -> None:
             "run": st.column_config.TextColumn("run", width=260, pinned=True),
         },
     )
-    ids = runs["run_id"].to_list()
-    rows = [i for i in chosen["selection"]["rows"] if i < len(ids)]
-    picked = [ids[i] for i in rows]
-    first = st.container(horizontal=True, vertical_alignment="bottom")
-    names = {row["run_id"]: frame.label(row) for row in runs.to_dicts()}
-    with first:
+    return [runs["run_id"][i] for i in ticked]
+
+
+def open_or_compare(runs: pl.DataFrame, ticked: Sequence[str]) -> None:
+    """Choose runs by name too, and go to their page."""
+    names = {row["run_id"]: components.label(row) for row in runs.to_dicts()}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         by_name = st.multiselect(
             "Open or compare",
-            ids,
+            list(names),
             default=None,
             format_func=lambda run_id: names[run_id],
             placeholder="choose here, or tick rows above",
             key="by name",
             select_all=False,
         )
-        picked += [run_id for run_id in by_name if run_id not in picked]
+        picked = [*ticked, *(run_id for run_id in by_name if run_id not in ticked)]
         if st.button(
             "Open",
             icon=":material/speed:",
@@ -217,18 +219,38 @@ def main() -> None:
             type="primary",
         ):
             st.switch_page("pages/compare.py", query_params={"runs": ",".join(picked)})
+
+
+def hdbi_strip(runs: pl.DataFrame) -> None:
+    """Every run on the scale of HDBI."""
     st.subheader("How host-bound is each?", anchor=False)
     drawn = runs.filter(pl.col("hdbi").is_not_null()).head(MOST_DRAWN)
     if drawn.is_empty():
         st.info("HDBI is unknown for these runs: no launch floor, or no kernels.")
         return
-    frame.chart(
-        charts.hdbi_strip(drawn.to_dicts(), frame.is_dark()),
+    components.chart(
+        balance.hdbi_strip(drawn.to_dicts(), session.is_dark()),
         "hdbi-of-runs",
         f"HDBI of {len(drawn)} runs on a scale from 0, host-bound, to 1, device-bound, by mode",
         drawn.select("run_id", "name", "mode", "hdbi", "step_elapsed_ns"),
     )
 
 
-with frame.page("Runs", "Which recordings are there, and which of them wait on the host?"):
+def main() -> None:
+    """The page."""
+    upload()
+    everything = data.runs()
+    if everything.is_empty():
+        components.no_runs()
+        return
+    runs = filtered(everything)
+    st.markdown(f"**{len(runs)}** of {len(everything)} runs")
+    if runs.is_empty():
+        st.info("No run is like that; take a filter away.")
+        return
+    open_or_compare(runs, run_table(runs))
+    hdbi_strip(runs)
+
+
+with components.page("Runs", "Which recordings are there, and which of them wait on the host?"):
     main()

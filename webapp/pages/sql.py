@@ -7,7 +7,8 @@ import time
 import polars as pl
 import streamlit as st
 
-from webapp import address, charts, data, format, frame
+from webapp import components, data, format, query_task, store, url_state
+from webapp.charts import columns
 
 MOST_ROWS = 10_000
 LIMITS_S = [5, 10, 30, 60]
@@ -40,9 +41,9 @@ def schema() -> None:
     """Tables and views with their columns."""
     st.markdown("**Tables and views**")
     with st.container(height=520):
-        for entry in data.ask("schema"):
-            with st.expander(format.plain(entry["table"])):
-                st.code("\n".join(entry["columns"]), language=None)
+        for table, described in data.tables().items():
+            with st.expander(format.plain(table)):
+                st.code("\n".join(described), language=None)
 
 
 def answer(sql: str, seconds: float) -> pl.DataFrame:
@@ -50,30 +51,30 @@ def answer(sql: str, seconds: float) -> pl.DataFrame:
 
     Whatever ends this run of the page (the button, another page, a closed tab) ends the statement.
     """
-    key = data.sql_key(sql, MOST_ROWS, seconds)
+    key = query_task.key(sql, MOST_ROWS, seconds)
     known = st.session_state.get("sql answer")
     if known and known[0] == key:
         return known[1]
     began = time.monotonic()
 
     def cancel() -> None:
-        address.put(run=None)
+        url_state.put(run=None)
         st.session_state["sql cancelled"] = time.monotonic() - began
 
     place = st.empty()
-    statement = data.Statement(sql, MOST_ROWS, seconds)
+    task = query_task.QueryTask(sql, MOST_ROWS, seconds)
     try:
-        if not statement.wait(LOOK_S):
+        if not task.wait(LOOK_S):
             with place.container(horizontal=True, vertical_alignment="center"):
                 st.button("Cancel", icon=":material/cancel:", on_click=cancel)
                 clock = st.empty()
-            while not statement.wait(LOOK_S):
+            while not task.wait(LOOK_S):
                 # Streamlit ends this run here when somebody has clicked or gone away.
                 clock.markdown(f"Asking the store: {time.monotonic() - began:.0f} s")
     finally:
-        statement.cancel()
+        task.cancel()
     place.empty()
-    rows = statement.rows()
+    rows = task.rows()
     st.session_state["sql answer"] = (key, rows)
     return rows
 
@@ -83,7 +84,7 @@ def result(rows: pl.DataFrame, seconds: float) -> None:
     if len(rows) >= MOST_ROWS:
         st.warning(f"Only the first {MOST_ROWS:,} rows are shown.")
     st.caption(f"{len(rows):,} row{'s' * (len(rows) != 1)}, at most {seconds:g} s allowed")
-    frame.table(rows, "Answer of the SQL statement", "answer")
+    components.table(rows, "Answer of the SQL statement", "answer")
     numeric = [name for name, kind in rows.schema.items() if kind.is_numeric()]
     flat = [name for name, kind in rows.schema.items() if not kind.is_nested()]
     if rows.is_empty() or not numeric or len(flat) < 2:
@@ -91,52 +92,58 @@ def result(rows: pl.DataFrame, seconds: float) -> None:
     st.markdown("**As a chart**")
     words = [name for name in flat if name not in numeric]
     left, right = st.columns(2)
-    x = address.select("Along", flat, "x", default=(words or flat)[0], place=left)
-    y = address.select("Value", numeric, "y", default=numeric[-1], place=right)
+    x = url_state.select("Along", flat, "x", default=(words or flat)[0], place=left)
+    y = url_state.select("Value", numeric, "y", default=numeric[-1], place=right)
     drawn = pl.DataFrame({name: rows[name] for name in (x, y)})
-    frame.chart(charts.free(rows, x, y), "answer-chart", f"{y} along {x}", drawn)
+    components.chart(columns.along(rows, x, y), "answer-chart", f"{y} along {x}", drawn)
+
+
+def question() -> tuple[str, int, bool]:
+    """The statement and its time limit in seconds, and whether it was just sent."""
+    example = st.selectbox(
+        "Example",
+        list(EXAMPLES),
+        index=None,
+        placeholder="start from an example",
+        key="example",
+    )
+    if example and st.session_state.get("last example") != example:
+        st.session_state["last example"] = example
+        url_state.put(sql=EXAMPLES[example])
+    start = url_state.get("sql", next(iter(EXAMPLES.values())))
+    with st.form("sql", border=False):
+        sql = st.text_area(
+            "SQL: one SELECT, read-only (no files, no settings)",
+            start,
+            height=190,
+            key=f"sql {hash(start)}",
+        )
+        row = st.container(horizontal=True, vertical_alignment="bottom")
+        asked = url_state.get("seconds")
+        chosen = LIMITS_S.index(int(asked)) if asked in map(str, LIMITS_S) else 1
+        seconds = row.selectbox("Time limit (s)", LIMITS_S, index=chosen, width=150) or 10
+        sent = row.form_submit_button("Run", icon=":material/play_arrow:", type="primary")
+    return sql, seconds, sent
 
 
 def main() -> None:
     """The page."""
-    if not data.exists():
-        frame.no_runs()
+    if not store.exists():
+        components.no_runs()
         return
     left, right = st.columns([3, 1], gap="large")
     with right:
         schema()
     with left:
-        example = st.selectbox(
-            "Example",
-            list(EXAMPLES),
-            index=None,
-            placeholder="start from an example",
-            key="example",
-        )
-        if example and st.session_state.get("last example") != example:
-            st.session_state["last example"] = example
-            address.put(sql=EXAMPLES[example])
-        start = address.get("sql", next(iter(EXAMPLES.values())))
-        with st.form("sql", border=False):
-            sql = st.text_area(
-                "SQL: one SELECT, read-only (no files, no settings)",
-                start,
-                height=190,
-                key=f"sql {hash(start)}",
-            )
-            row = st.container(horizontal=True, vertical_alignment="bottom")
-            asked = address.get("seconds")
-            chosen = LIMITS_S.index(int(asked)) if asked in map(str, LIMITS_S) else 1
-            seconds = row.selectbox("Time limit (s)", LIMITS_S, index=chosen, width=150) or 10
-            sent = row.form_submit_button("Run", icon=":material/play_arrow:", type="primary")
+        sql, seconds, sent = question()
         if sent:
-            address.put(sql=sql, run="1", seconds=seconds)
+            url_state.put(sql=sql, run="1", seconds=seconds)
             st.session_state.pop("sql cancelled", None)
-        if sent or address.get("run") == "1":
+        if sent or url_state.get("run") == "1":
             result(answer(sql, float(seconds)), seconds)
         elif after := st.session_state.pop("sql cancelled", None):
             st.info(f"The statement was cancelled after {after:.1f} s.", icon=":material/cancel:")
 
 
-with frame.page("SQL", "Any other question, to the store itself"):
+with components.page("SQL", "Any other question, to the store itself"):
     main()

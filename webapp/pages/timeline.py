@@ -3,236 +3,244 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from webapp import address, charts, data, format, frame
+from webapp import components, data, format, session, url_state
+from webapp.charts import timeline
+from webapp.charts.parts import Chart
+from webapp.data import Record
 
 COLUMNS = 700
 PROFILE_COLUMNS = 350
 NARROWEST_NS = 200
 MOST_LISTED = 200
 MOST_LANES = 24
+MOST_STEPS = 2_000
 # Events from which the accounts take so long to read that the rest is drawn first.
 MANY_EVENTS = 300_000
 
 
-def whole_number(name: str) -> int | None:
-    """A number of the address; what is no number is not there."""
-    try:
-        return int(address.get(name))
-    except ValueError:
-        return None
+@dataclass(frozen=True)
+class View:
+    """A part of a trace. Times in ns, on the trace's clock."""
+
+    run_id: str
+    trace_id: int
+    start_ns: int  # of the whole trace
+    end_ns: int
+    low_ns: int  # of the part that is shown
+    high_ns: int
+
+    @property
+    def width_ns(self) -> int:
+        return self.high_ns - self.low_ns
+
+    def from_start(self, time_ns: float) -> float:
+        """A time, from the start of the trace."""
+        return time_ns - self.start_ns
 
 
-def window(start_ns: int, end_ns: int) -> tuple[int, int]:
-    """The part of the trace that the address asks for, clipped to the trace."""
-    low, high = whole_number("from"), whole_number("to")
-    low = start_ns if low is None else start_ns + low
-    high = end_ns if high is None else start_ns + high
-    low = min(max(low, start_ns), end_ns - 1)
-    high = min(max(high, low + min(NARROWEST_NS, end_ns - low)), end_ns)
-    return (low, high) if high > low else (start_ns, end_ns)
+# -- which part
 
 
-def move(start_ns: int, end_ns: int, low: float, high: float) -> None:
-    """Show another part: into the address, and again."""
-    width = max(high - low, NARROWEST_NS)
-    low = min(max(low, start_ns), max(end_ns - width, start_ns))
-    high = min(low + width, end_ns)
-    if low <= start_ns and high >= end_ns:
-        address.put(**{"from": None, "to": None})
-    else:
-        address.put(**{"from": math.floor(low - start_ns), "to": math.ceil(high - start_ns)})
-
-
-def buttons(start_ns: int, end_ns: int, low: int, high: int, steps: list[dict[str, Any]]) -> None:
-    """Zoom and move without a mouse."""
-    width, middle = high - low, (low + high) / 2
-    row = st.container(horizontal=True, vertical_alignment="bottom")
-    moves = (
-        ("Whole trace", ":material/fit_screen:", start_ns, end_ns, ""),
-        ("Zoom in", ":material/zoom_in:", middle - width / 4, middle + width / 4, ""),
-        ("Zoom out", ":material/zoom_out:", middle - width, middle + width, ""),
-        ("Earlier", ":material/chevron_left:", low - width / 2, high - width / 2, ""),
-        ("Later", ":material/chevron_right:", low + width / 2, high + width / 2, ""),
-    )
-    for text, icon, new_low, new_high, _ in moves:
-        row.button(
-            text,
-            icon=icon,
-            on_click=move,
-            args=(start_ns, end_ns, new_low, new_high),
-            key=f"move {text}",
-        )
-    if steps:
-        names = {str(step["step_id"]): step for step in steps}
-
-        def jump() -> None:
-            step = names.get(st.session_state["jump"] or "")
-            if step:
-                move(start_ns, end_ns, step["start_ns"], step["start_ns"] + step["elapsed_ns"])
-
-        row.selectbox(
-            "Go to a step",
-            list(names),
-            index=None,
-            key="jump",
-            format_func=lambda key: (
-                f"{format.short(names[key]['name'], 30)} ({names[key]['phase']})"
-            ),
-            on_change=jump,
-            placeholder="step",
-            width=260,
-        )
-
-
-def details(run_id: str, event: str, origin_ns: int) -> None:
-    """The event of the address: kernel, op, launch and match."""
-    kind, _, number = event.partition(":")
-    if kind not in ("stream", "op", "region", "call") or not number.isdigit():
-        return
-    st.subheader("The chosen event", anchor=False)
-    if kind == "stream":
-        found = data.ask("device_event", run_id, int(number))
-        title = found["kernel"]
-    else:
-        found = data.ask("host_event", run_id, kind, int(number))
-        title = found["name"]
-    st.code(title or "(no name)", language=None, wrap_lines=True)
-    rows: list[tuple[str, str]] = []
-    for key, value in found.items():
-        if value is None or key in ("kernel", "name") or key.endswith("_id"):
-            continue
-        if key.endswith("start_ns"):
-            text = f"{format.duration(value - origin_ns)} from the start ({value - origin_ns:,} ns)"
-        elif key.endswith("_ns"):
-            text = f"{format.duration(value)} ({format.exact(value)})"
-        else:
-            text = str(value)
-        rows.append((frame.words(key[:-3]) if key.endswith("_ns") else key.replace("_", " "), text))
-    frame.table(
-        pl.DataFrame({"": [r[0] for r in rows], "value": [r[1] for r in rows]}),
-        "Figures of the chosen event",
-        "event",
-        exact=pl.DataFrame([found], infer_schema_length=None),
-        height="content",
-    )
-    if kind == "stream":
-        row = st.container(horizontal=True)
-        if found["kernel_id"] is not None:
-            frame.go(
-                "pages/kernels.py",
-                "Every launch of this kernel",
-                ":material/memory:",
-                {"run": run_id, "kernel": str(found["kernel_id"])},
-                row,
-            )
-        if found["call_start_ns"] is not None:
-            low = found["call_start_ns"] - origin_ns
-            high = found["start_ns"] + found["dur_ns"] - origin_ns
-            margin = max((high - low) // 5, 2000)
-            frame.go(
-                "pages/timeline.py",
-                "From its launch to its end",
-                ":material/zoom_in:",
-                {
-                    "run": run_id,
-                    "from": str(max(low - margin, 0)),
-                    "to": str(high + margin),
-                    "event": event,
-                },
-                row,
-            )
-
-
-def main() -> None:
-    """The page."""
-    run = frame.choose_run()
-    if run is None:
-        return
-    run_id = run["run_id"]
-    frame.links(run_id, "timeline")
-    traces = {
-        str(row["trace_id"]): row
-        for row in data.ask("traces", run_id)
-        if row["start_ns"] is not None and row["end_ns"] > row["start_ns"]
-    }
-    if not traces:
-        st.info("No event of this run has a time, so there is nothing to draw.")
-        return
-    trace = next(iter(traces))
+def choose_trace(traces: Mapping[str, Record]) -> Record:
+    """The trace of the URL, or the run's only one."""
+    chosen = next(iter(traces))
     if len(traces) > 1:
-        trace = address.select(
+        chosen = url_state.select(
             "Trace",
             list(traces),
             "trace",
             show=lambda t: f"{t}: {format.short(traces[t]['file'], 50)}",
         )
-    trace_id = int(trace)
-    steps = data.ask("step_times", run_id, trace_id)
-    start_ns = min([traces[trace]["start_ns"], *(step["start_ns"] for step in steps)])
-    end_ns = max([traces[trace]["end_ns"], *(step["end_ns"] for step in steps)])
-    low, high = window(start_ns, end_ns)
-    buttons(start_ns, end_ns, low, high, steps if len(steps) < 2000 else [])
-    slices = data.ask("slices", run_id, trace_id, low, high, COLUMNS)
-    threads = data.ask("threads", run_id)
-    main_thread = steps[0]["thread_id"] if steps else None
-    unit, scale = format.unit([high - low])
-    event = address.get("event")
+    return traces[chosen]
 
-    def drawing(profile: pl.DataFrame | None) -> Any:
-        lanes = charts.lanes(profile, slices, threads, main_thread)[:MOST_LANES]
-        rows = charts.timeline_rows(profile, slices, [key for key, _ in lanes], start_ns, scale)
-        return charts.timeline(
-            rows,
-            [label for _, label in lanes],
-            ((low - start_ns) / scale, (high - start_ns) / scale),
-            unit,
-            event,
-            frame.is_dark(),
+
+def view_of(run_id: str, trace: Record, steps: Sequence[Record]) -> View:
+    """The part of a trace that the URL asks for, clipped to the trace."""
+    start_ns = min([trace["start_ns"], *(step["start_ns"] for step in steps)])
+    end_ns = max([trace["end_ns"], *(step["end_ns"] for step in steps)])
+    low, high = whole_number("from"), whole_number("to")
+    low = start_ns if low is None else start_ns + low
+    high = end_ns if high is None else start_ns + high
+    low = min(max(low, start_ns), end_ns - 1)
+    high = min(max(high, low + min(NARROWEST_NS, end_ns - low)), end_ns)
+    if high <= low:
+        low, high = start_ns, end_ns
+    return View(run_id, trace["trace_id"], start_ns, end_ns, low, high)
+
+
+def whole_number(name: str) -> int | None:
+    """A number of the URL; what is no number is not there."""
+    try:
+        return int(url_state.get(name))
+    except ValueError:
+        return None
+
+
+def move(view: View, low: float, high: float) -> None:
+    """Show another part: into the URL, and again."""
+    start, end = view.start_ns, view.end_ns
+    width = max(high - low, NARROWEST_NS)
+    low = min(max(low, start), max(end - width, start))
+    high = min(low + width, end)
+    if low <= start and high >= end:
+        url_state.put(**{"from": None, "to": None})
+    else:
+        url_state.put(**{"from": math.floor(low - start), "to": math.ceil(high - start)})
+
+
+def buttons(view: View, steps: Sequence[Record]) -> None:
+    """Zoom and move without a mouse."""
+    low, high, width = view.low_ns, view.high_ns, view.width_ns
+    middle = (low + high) / 2
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    for text, icon, new_low, new_high in (
+        ("Whole trace", ":material/fit_screen:", view.start_ns, view.end_ns),
+        ("Zoom in", ":material/zoom_in:", middle - width / 4, middle + width / 4),
+        ("Zoom out", ":material/zoom_out:", middle - width, middle + width),
+        ("Earlier", ":material/chevron_left:", low - width / 2, high - width / 2),
+        ("Later", ":material/chevron_right:", low + width / 2, high + width / 2),
+    ):
+        row.button(
+            text, icon=icon, on_click=move, args=(view, new_low, new_high), key=f"move {text}"
         )
+    if 0 < len(steps) < MOST_STEPS:
+        step_choice(view, steps, row)
+
+
+def step_choice(view: View, steps: Sequence[Record], place: DeltaGenerator) -> None:
+    """Go to a step by its name."""
+    by_id = {str(step["step_id"]): step for step in steps}
+
+    def name(key: str) -> str:
+        return f"{format.short(by_id[key]['name'], 30)} ({by_id[key]['phase']})"
+
+    def jump() -> None:
+        step = by_id.get(st.session_state["jump"] or "")
+        if step:
+            move(view, step["start_ns"], step["start_ns"] + step["elapsed_ns"])
+
+    place.selectbox(
+        "Go to a step",
+        list(by_id),
+        index=None,
+        key="jump",
+        format_func=name,
+        on_change=jump,
+        placeholder="step",
+        width=260,
+    )
+
+
+# -- drawing
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is drawn of a view beside the accounts."""
+
+    slices: pl.DataFrame
+    threads: Mapping[int, str]  # names
+    main_thread: int | None
+    event: str  # the chosen one
+
+
+def drawing(view: View, content: Content, profile: pl.DataFrame | None) -> Chart:
+    """The timeline; without `profile`, without the accounts."""
+    unit, divisor = format.unit([view.width_ns])
+    found = timeline.lanes(profile, content.slices, content.threads, content.main_thread)
+    lanes = found[:MOST_LANES]
+    rows = timeline.rectangles(
+        profile, content.slices, [lane.key for lane in lanes], view.start_ns, divisor
+    )
+    return timeline.draw(
+        rows,
+        [lane.label for lane in lanes],
+        (view.from_start(view.low_ns) / divisor, view.from_start(view.high_ns) / divisor),
+        unit,
+        content.event,
+        session.is_dark(),
+    )
+
+
+def profile_of(view: View, content: Content, is_long: bool) -> pl.DataFrame | None:
+    """The accounts along the view; of a long trace, whose first reading takes seconds, the rest is
+    shown meanwhile.
+    """
+
+    def read() -> pl.DataFrame | None:
+        return data.profile(view.run_id, view.trace_id, view.low_ns, view.high_ns, PROFILE_COLUMNS)
 
     place = st.empty()
-    read = f"accounts of {run_id} {trace}"
-    if traces[trace]["events"] > MANY_EVENTS and read not in st.session_state:
+    was_read = f"accounts of {view.run_id} {view.trace_id}"
+    if is_long and was_read not in st.session_state:
         with place.container(), st.spinner("Reading what the host was in, once for this trace …"):
-            frame.only_chart(drawing(None), "Timeline of ops, calls and streams")
-            profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
-            st.session_state[read] = True
+            components.only_chart(
+                drawing(view, content, None), "Timeline of ops, calls and streams"
+            )
+            profile = read()
+            st.session_state[was_read] = True
     else:
-        profile = data.profile(run_id, trace_id, low, high, PROFILE_COLUMNS)
+        profile = read()
     place.empty()
-    if slices.is_empty() and (profile is None or profile.is_empty()):
-        st.info("Nothing ran in this part of the trace.")
-    else:
-        st.caption(
-            f"{format.duration(high - low)} of {format.duration(end_ns - start_ns)}. Drag to mark "
-            "a part and zoom to it; click an event for its launch, op and match. Short events of a "
-            "pixel column are drawn as one."
+    return profile
+
+
+def show(view: View, content: Content, profile: pl.DataFrame | None) -> None:
+    """The timeline, and what a person does with it."""
+    st.caption(
+        f"{format.duration(view.width_ns)} of {format.duration(view.end_ns - view.start_ns)}. Drag "
+        "to mark a part and zoom to it; click an event for its launch, op and match. Short events "
+        "of a pixel column are drawn as one."
+    )
+    selection = components.selectable_chart(
+        drawing(view, content, profile),
+        "timeline",
+        "Timeline of host accounts, ops, calls, device idle time by account, and streams",
+        content.slices,
+        run_id=view.run_id,
+        key=f"timeline {view.run_id} {view.trace_id} {view.low_ns} {view.high_ns}",
+    )
+    respond(selection, view, content.event)
+
+
+def respond(selection: Mapping[str, Any], view: View, event: str) -> None:
+    """Act on a drag or a click."""
+    _, divisor = format.unit([view.width_ns])
+    part: list[float] = selection.get("window", {}).get("x") or []
+    if len(part) == 2 and part[1] > part[0]:
+        low, high = (view.start_ns + edge * divisor for edge in part)
+        st.button(
+            f"Zoom to the marked {format.duration(high - low)}",
+            icon=":material/zoom_in:",
+            type="primary",
+            on_click=move,
+            args=(view, low, high),
+            key="zoom to marked",
         )
-        state = frame.chart(
-            drawing(profile),
-            "timeline",
-            "Timeline of host accounts, ops, calls, device idle time by account, and streams",
-            slices,
-            of=run_id,
-            on_select="rerun",
-            key=f"timeline {run_id} {trace} {low} {high}",
-        )
-        respond(state, start_ns, end_ns, scale, event)
-        event = choose_event(slices)
-    if event:
-        details(run_id, event, start_ns)
+    clicked: list[dict[str, str]] = selection.get("event") or []
+    new = clicked[0].get("event", "") if clicked else ""
+    if new and new != event and new != st.session_state.get("last click"):
+        st.session_state["last click"] = new
+        url_state.put(event=new)
+        st.rerun()
+
+
+# -- one event
 
 
 def choose_event(slices: pl.DataFrame) -> str:
-    """The event of the address, or another of the window's longest: what a click does, by keys."""
+    """The event of the URL, or another of the window's longest: what a click does, by keys."""
     longest = slices.filter(pl.col("events") == 1).sort("busy_ns", descending=True)
     names = {
-        f"{kind}:{number}": f"{charts.LANE_KINDS[kind]} {lane}: {format.short(name, 60)} · "
+        f"{kind}:{number}": f"{timeline.LANE_KINDS[kind]} {lane}: {format.short(name, 60)} · "
         f"{format.duration(busy)}"
         for kind, lane, number, name, busy in longest.select(
             "lane_kind", "lane", "id", "name", "busy_ns"
@@ -240,9 +248,9 @@ def choose_event(slices: pl.DataFrame) -> str:
         .head(MOST_LISTED)
         .iter_rows()
     }
-    chosen = address.get("event")
+    chosen = url_state.get("event")
     options = ["", *([chosen] if chosen and chosen not in names else []), *names]
-    return address.select(
+    return url_state.select(
         "Event",
         options,
         "event",
@@ -251,29 +259,115 @@ def choose_event(slices: pl.DataFrame) -> str:
     )
 
 
-def respond(state: Any, start_ns: int, end_ns: int, scale: float, event: str) -> None:
-    """Act on a drag or a click."""
-    selection = (state or {}).get("selection", {})
-    part = selection.get("window", {}).get("x")
-    if part and len(part) == 2 and part[1] > part[0]:
-        low, high = (start_ns + edge * scale for edge in part)
-        st.button(
-            f"Zoom to the marked {format.duration(high - low)}",
-            icon=":material/zoom_in:",
-            type="primary",
-            on_click=move,
-            args=(start_ns, end_ns, low, high),
-            key="zoom to marked",
+def details(view: View, event: str) -> None:
+    """The event of the URL: kernel, op, launch and match."""
+    kind, _, number = event.partition(":")
+    if kind not in timeline.LANE_KINDS or not number.isdigit():
+        return
+    st.subheader("The chosen event", anchor=False)
+    if kind == "stream":
+        found = data.device_event(view.run_id, int(number))
+    else:
+        found = data.host_event(view.run_id, kind, int(number))
+    name = found["kernel"] if kind == "stream" else found["name"]
+    st.code(name or "(no name)", language=None, wrap_lines=True)
+    rows = event_figures(found, view)
+    components.table(
+        pl.DataFrame({"": list(rows), "value": list(rows.values())}),
+        "Figures of the chosen event",
+        "event",
+        exact=pl.DataFrame([found], infer_schema_length=None),
+        all_rows=True,
+    )
+    if kind == "stream":
+        event_links(found, view, event)
+
+
+def event_figures(found: Record, view: View) -> dict[str, str]:
+    """What is known of an event, in words; ids left out."""
+    rows: dict[str, str] = {}
+    for key, value in found.items():
+        if value is None or key in ("kernel", "name") or key.endswith("_id"):
+            continue
+        if key.endswith("start_ns"):
+            offset = value - view.start_ns
+            text = f"{format.duration(offset)} from the start ({offset:,} ns)"
+        elif key.endswith("_ns"):
+            text = f"{format.duration(value)} ({format.exact(value)})"
+        else:
+            text = str(value)
+        label = components.words(key[:-3]) if key.endswith("_ns") else key.replace("_", " ")
+        rows[label] = text
+    return rows
+
+
+def event_links(found: Record, view: View, event: str) -> None:
+    """From a device event to its kernel, and to the part from its launch to its end."""
+    row = st.container(horizontal=True)
+    if found["kernel_id"] is not None:
+        components.link(
+            row,
+            "pages/kernels.py",
+            "Every launch of this kernel",
+            ":material/memory:",
+            {"run": view.run_id, "kernel": str(found["kernel_id"])},
         )
-    clicked = selection.get("event") or []
-    new = clicked[0].get("event", "") if clicked else ""
-    if new and new != event and new != st.session_state.get("last click"):
-        st.session_state["last click"] = new
-        address.put(event=new)
-        st.rerun()
+    if found["call_start_ns"] is not None:
+        low: int = found["call_start_ns"] - view.start_ns
+        high: int = found["start_ns"] + found["dur_ns"] - view.start_ns
+        margin = max((high - low) // 5, 2_000)
+        components.link(
+            row,
+            "pages/timeline.py",
+            "From its launch to its end",
+            ":material/zoom_in:",
+            {
+                "run": view.run_id,
+                "from": str(max(low - margin, 0)),
+                "to": str(high + margin),
+                "event": event,
+            },
+        )
 
 
-with frame.page(
+def main() -> None:
+    """The page."""
+    run = components.choose_run()
+    if run is None:
+        return
+    run_id: str = run["run_id"]
+    components.links(run_id, "timeline")
+    traces = {
+        str(row["trace_id"]): row
+        for row in data.traces(run_id)
+        if row["start_ns"] is not None and row["end_ns"] > row["start_ns"]
+    }
+    if not traces:
+        st.info("No event of this run has a time, so there is nothing to draw.")
+        return
+    trace = choose_trace(traces)
+    steps = data.step_times(run_id, trace["trace_id"])
+    view = view_of(run_id, trace, steps)
+    buttons(view, steps)
+    slices = data.slices(run_id, view.trace_id, view.low_ns, view.high_ns, COLUMNS)
+    content = Content(
+        slices,
+        data.threads(run_id),
+        steps[0]["thread_id"] if steps else None,
+        url_state.get("event"),
+    )
+    profile = profile_of(view, content, trace["events"] > MANY_EVENTS)
+    event = content.event
+    if slices.is_empty() and (profile is None or profile.is_empty()):
+        st.info("Nothing ran in this part of the trace.")
+    else:
+        show(view, content, profile)
+        event = choose_event(slices)
+    if event:
+        details(view, event)
+
+
+with components.page(
     "Timeline", "What ran when, and what was the host doing while the device had nothing to do?"
 ):
     main()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from analyzer.errors import AnalyzerError
 from analyzer.server.layout import Layout
+from analyzer.store.lake_file import read_lake_file
 from schemas.extras import require
 
 VERSION = 1
@@ -101,9 +102,8 @@ def open_state(layout: Layout, make: bool = True) -> State:
         return SqliteState(layout.state)
     require("fleet", "psycopg")
     from analyzer.server.db.postgres import PostgresState
-    from analyzer.store import ducklake  # heavy, and not needed without one
 
-    found = ducklake.read(layout.lake)
+    found = read_lake_file(layout.lake)
     return PostgresState(found.catalog, f"{found.schema}_server", str(layout.lake), make)
 
 

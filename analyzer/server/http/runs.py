@@ -24,8 +24,7 @@ from analyzer.server.http import messages
 from analyzer.server.http.uploads import errors
 from analyzer.server.service import Service
 from analyzer.server.sql.snapshots import Crowded
-from analyzer.store import database, sandbox
-from analyzer.store.database import Connection
+from analyzer.store import Connection, open_store, sandbox
 from analyzer.store.write import delete_run
 
 router = APIRouter()
@@ -245,7 +244,7 @@ def delete(
     if upload is not None and not kept:
         service.uploads.drop(who.team, upload["id"])
     service.jobs.forget_run(who.team, run_id)
-    with database.open_for_writing(service.store(who.team)) as connection:
+    with open_store(service.store(who.team)).writing() as connection:
         connection.execute("BEGIN TRANSACTION")
         delete_run(connection, run_id)
         connection.execute("COMMIT")

@@ -162,15 +162,17 @@ def _options(task: Task) -> Any:
 def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> dict[str, Any]:
     from analyzer import ingest
     from analyzer.ingest import prepare, sources
+    from analyzer.store import open_store
 
+    store = open_store(task.store)
     try:
         source = sources.describe(path, name, options)
-        stored = None if task.metadata.get("replace") else ingest.already_stored(task.store, source)
+        stored = None if task.metadata.get("replace") else ingest.already_stored(store, source)
         if stored is None:
             prepared = prepare.prepare(source)
             prepared.tables["runs"] = _with_origin(prepared.tables["runs"], task.origin)
             with turn():
-                stored = ingest.store(task.store, prepared)
+                stored = ingest.write(store, prepared)
         result = dataclasses.asdict(stored)
     except Unreachable:
         raise

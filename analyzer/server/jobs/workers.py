@@ -26,7 +26,8 @@ from analyzer.server.jobs.worker import Done, Task
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.uploads.blobs import Blobs
-from analyzer.store import database, rwlock
+from analyzer.store import open_store, rwlock
+from analyzer.store.store import LOCK_PATIENCE_S
 from schemas.errors import HostboundError
 
 _LOOK_S = 0.2
@@ -179,7 +180,7 @@ class _Keeper(threading.Thread):
     def _is_away(self, job: Row) -> bool:
         """Whether the lake or its originals do not answer at all: that is not the job's fault."""
         try:
-            database.exists(self._layout.store(job["team"]))
+            open_store(self._layout.store(job["team"])).exists()
             self._blobs.size(job["team"], job["sha256"])
         except Unreachable:
             return True
@@ -233,7 +234,7 @@ class _Keeper(threading.Thread):
                 if isinstance(message, Done):
                     return message
                 waited = time.monotonic()
-                with rwlock.arrange(task.store).writing(database.LOCK_PATIENCE_S):
+                with rwlock.keep_lock(task.store).writing(LOCK_PATIENCE_S):
                     allowed += time.monotonic() - waited  # waiting is not the job's own time
                     pipe.send(worker.GO)
                     self._receive(pipe, began, allowed, committing=True)

@@ -3,7 +3,7 @@
 Reads a request as JSON on stdin, writes one byte and an answer on stdout: `A` and Arrow rows, or
 `E` and a line. Its environment is empty, it may write no file, and its keeper in `sql.py` kills it
 when it takes too long or too much memory. DuckDB itself refuses files, ATTACH, extensions and
-settings; what reads settings or the environment is refused here by name.
+settings; what reads settings or the environment is refused by name (`store.sql_policy`).
 """
 
 from __future__ import annotations
@@ -19,31 +19,9 @@ import msgspec
 import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
-from analyzer.store import ducklake, sandbox, sql_tree
-from analyzer.store.database import Connection
+from analyzer.store import open_store, sandbox
 
 ROWS, ERROR = b"A", b"E"
-
-_SCHEMAS = frozenset(("", "main", "store", "information_schema"))
-_CATALOGS = frozenset(("", "store"))
-_TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
-_FUNCTIONS = frozenset(
-    (
-        "getenv",
-        "getvariable",
-        "current_setting",
-        "current_database",
-        "current_query",
-        "json_execute_serialized_sql",
-        "which_secret",
-        "nextval",
-        "currval",
-        "write_log",
-        "txid_current",
-        "add_parquet_key",
-    )
-)
-_PREFIXES = ("read_", "duckdb_", "pragma_", "pg_", "force_", "enable_", "disable_", "json_execute")
 
 
 class Request(msgspec.Struct):
@@ -57,36 +35,6 @@ class Request(msgspec.Struct):
     threads: int
 
 
-def check(connection: Connection, sql: str) -> None:
-    """Refuse what reads anything but the store's tables.
-
-    Raises:
-        AnalyzerError: The statement does, or is no SELECT.
-    """
-    for part in sql_tree.parts(connection, sql):
-        if refused := _refused(part):
-            raise AnalyzerError(
-                f"{refused} is not allowed here: SQL reads the store's tables only."
-            )
-
-
-def _refused(part: sql_tree.Part) -> str | None:
-    kind = part.get("type")
-    if kind == "TABLE_FUNCTION":
-        name = str(part["function"].get("function_name")).lower()
-        return None if name in sql_tree.MAKING_ROWS else f"the table function {name}"
-    if kind == "BASE_TABLE":
-        schema, catalog = (str(part.get(k, "")).lower() for k in ("schema_name", "catalog_name"))
-        table = str(part.get("table_name", ""))
-        if schema not in _SCHEMAS or catalog not in _CATALOGS or table.startswith(_TABLES):
-            return f"the table {'.'.join(filter(None, (catalog, schema, table)))}"
-        return None
-    name = str(part.get("function_name", "")).lower()
-    if name in _FUNCTIONS or name.startswith(_PREFIXES):
-        return f"the function {name}"
-    return None
-
-
 def answer(request: Request) -> pa.Table:
     """The rows of a statement; one more than asked for if there are more."""
     return sandbox.run_sql(
@@ -96,7 +44,7 @@ def answer(request: Request) -> pa.Table:
         time_limit_s=request.seconds,
         memory_limit=f"{max(32, request.memory_bytes >> 20)}MiB",
         threads=request.threads,
-        check=check,
+        shared=True,
     )
 
 
@@ -106,7 +54,8 @@ def _confine(request: Request) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     seconds = int(request.seconds * max(1, request.threads)) + 10
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    if not ducklake.is_lake(Path(request.path)):  # which needs its keys; no statement can read them
+    # What a lake needs stays: its keys, which no statement can read.
+    if not open_store(request.path).child_environment():
         os.environ.clear()
 
 

@@ -26,7 +26,7 @@ from analyzer.server.limits import Limits
 from analyzer.server.metrics import Metrics
 from analyzer.server.sql import child as sql_child
 from analyzer.server.sql.snapshots import Crowded, Snapshots
-from analyzer.store import ducklake
+from analyzer.store import open_store
 from analyzer.store.sandbox import Cancelled
 
 _LOOK_S = 0.02
@@ -100,10 +100,8 @@ class Sql:
             self._places.release()
 
     def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> pa.Table:
-        if ducklake.is_lake(Path(request.path)):
-            child = _child(ducklake.environment())
-        else:
-            child = self._spare.take()
+        environment = open_store(request.path).child_environment()
+        child = _child(environment) if environment else self._spare.take()
         assert child.stdin is not None
         assert child.stdout is not None
         try:

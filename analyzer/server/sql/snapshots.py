@@ -22,7 +22,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.uploads.uploads import DiskFull, disk_errors
-from analyzer.store import database, ducklake, rwlock
+from analyzer.store import open_store, rwlock
 
 _PIECE = 1 << 20
 _SHARE_BLOCKS = 0x40049409  # FICLONE of Linux
@@ -60,7 +60,7 @@ class Snapshots:
             DiskFull: There is no room for it.
             AnalyzerError: There is no store, or it stays locked.
         """
-        if ducklake.is_lake(self._layout.store(team)):
+        if open_store(self._layout.store(team)).has_many_writers:
             yield self._layout.store(team)
             return
         with self._lock:
@@ -77,11 +77,11 @@ class Snapshots:
                 self._drop_old(path)
 
     def _fresh(self, team: str) -> Path:
-        store = self._layout.store(team)
+        store = open_store(self._layout.store(team))
         with self._lock:
             known = self._current.get(team)
             if known is not None:
-                if known[0] == database.stamp(store) and known[1].exists():
+                if known[0] == store.stamp() and known[1].exists():
                     return known[1]
                 del self._current[team]  # its room may be needed
                 self._drop_old(known[1])
@@ -92,11 +92,11 @@ class Snapshots:
             # An open connection keeps every writer away while the file is copied. The page that
             # asks may hold a turn of its own.
             with (
-                rwlock.arrange(store).reading(patience, urgent=True),
-                database.open_for_reading(store, patience_s=patience),
+                rwlock.keep_lock(store.path).reading(patience, urgent=True),
+                store.reading(patience),
             ):
-                stamp = database.stamp(store)
-                path = self._copied(store, self._layout.snapshots(team))
+                stamp = store.stamp()
+                path = self._copied(store.path, self._layout.snapshots(team))
         finally:
             self._copying.release()
         with self._lock:

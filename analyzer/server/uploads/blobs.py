@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.layout import Layout, check_team, fsync_folder, is_sha256
+from analyzer.store.lake_file import read_lake_file
 
 _PIECE = 8 << 20
 _UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{8}")
@@ -70,9 +71,8 @@ def open_blobs(layout: Layout) -> Blobs:
     """
     if layout.lake is None:
         return FolderBlobs(lambda team: layout.team(team) / "blobs")
-    from analyzer.store import ducklake  # heavy, and not needed without one
 
-    found = ducklake.read(layout.lake)
+    found = read_lake_file(layout.lake)
     beside = found.data.rstrip("/") + ".originals"
     if not found.in_s3:
         return FolderBlobs(lambda team: Path(beside) / check_team(team), shared=Path(beside))

@@ -4,7 +4,6 @@ says whether they agree, how exact the replay is, and what the batch does."""
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import shutil
 import sys
@@ -16,23 +15,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks import result_file
 from schemas.run_directory import MANIFEST, read_manifest
-
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    """`benchmarks/collector.py`, which has the name of a package."""
-    sys.path.append(str(BENCHMARKS))  # last, for the same reason
-    spec = importlib.util.spec_from_file_location(
-        "collector_benchmark", BENCHMARKS / "collector.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    from benchmarks import collector
+
+    return collector
 
 
 def named(source: Path, target: Path) -> Path:
@@ -106,14 +97,14 @@ def test_recorded_on_one_machine_and_analysed_on_another(
         return [benchmark.result("record_seconds", "s", {"workload": "repeat-1"}, [24.0])]
 
     def run(*arguments: str) -> dict[str, Any]:
-        script = str(BENCHMARKS / "collector.py")
+        script = str(benchmark.__file__)
         in_turns = ["--turns"] * (kind == "turns")
         monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *in_turns, *arguments])
         assert benchmark.main() == 0
         (path,) = (tmp_path / "results").glob(f"collector-{kind}-h200-*.json")
         return json.loads(path.read_bytes())
 
-    monkeypatch.setattr(sys.modules["result_file"], "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(result_file, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(benchmark, {"repeat": "repeat", "turns": "in_turns"}[kind], recorded)
     monkeypatch.setattr(benchmark, "peer", lambda device: [])
     out = ["--out", str(tmp_path / "runs")]

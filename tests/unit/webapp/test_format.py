@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import threading
-
-import polars as pl
 import pytest
 
-from tests.unit.webapp.conftest import CPU_EVENTS, written
-from webapp import data, format, frame
+from webapp import format
 
 
 @pytest.mark.parametrize(
@@ -47,85 +42,3 @@ def test_short_cuts_in_the_middle():
 )
 def test_code_in_a_message_is_code_and_the_rest_is_text(message, shown):
     assert format.prose(message) == shown
-
-
-def test_csv_holds_lists_as_text_and_exact_numbers():
-    rows = pl.DataFrame({"ns": [9_007_199_254_740_993], "many": [[1, 2]]})
-    assert frame.csv(rows).decode() == 'ns,many\n9007199254740993,"[1, 2]"\n'
-
-
-def test_uploaded_files_become_runs_whatever_their_names(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
-    content = written(tmp_path / "t.json", CPU_EVENTS).read_bytes()
-    results = data.load([("../../evil.json", io.BytesIO(content))])
-    assert [(r.state, r.name) for r in results] == [("stored", "evil")]
-    assert not (tmp_path.parent / "evil.json").exists()
-
-
-def test_an_uploaded_run_directory_is_one_run(tmp_path, monkeypatch, samples_dir):
-    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
-    folder = samples_dir / "gpt2-prefill-bs2-s512"
-    files = [(path.name, io.BytesIO(path.read_bytes())) for path in sorted(folder.iterdir())]
-    (result,) = data.load(files)
-    assert result.state == "stored"
-    assert result.kernels == 235
-
-
-def test_an_upload_waits_for_whoever_reads_in_the_same_process(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "shared.duckdb"))
-    data.take_turns()
-    content = written(tmp_path / "one.json", CPU_EVENTS).read_bytes()
-    data.load([("one.json", io.BytesIO(content))])
-    other = written(tmp_path / "two.json", CPU_EVENTS[:2]).read_bytes()
-    results = []
-    uploading = threading.Thread(
-        target=lambda: results.extend(data.load([("two.json", io.BytesIO(other))]))
-    )
-    with data.one_connection():
-        assert len(data.runs()) == 1
-        uploading.start()
-        uploading.join(0.5)
-        assert uploading.is_alive()
-    uploading.join(30)
-    assert [result.state for result in results] == ["stored"]
-    assert len(data.runs()) == 2
-
-
-def test_an_upload_from_a_page_that_has_read_does_not_wait_for_itself(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "own.duckdb"))
-    data.take_turns()
-    content = written(tmp_path / "one.json", CPU_EVENTS).read_bytes()
-    data.load([("one.json", io.BytesIO(content))])
-    other = written(tmp_path / "two.json", CPU_EVENTS[:2]).read_bytes()
-    with data.one_connection():
-        assert len(data.runs()) == 1
-        (result,) = data.load([("two.json", io.BytesIO(other))])
-        assert result.state == "stored"
-        assert len(data.runs()) == 2
-
-
-def test_a_typed_statement_does_not_wait_for_a_writer_that_waits_for_its_page(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "three.duckdb"))
-    data.take_turns()
-    content = written(tmp_path / "one.json", CPU_EVENTS).read_bytes()
-    data.load([("one.json", io.BytesIO(content))])
-    other = written(tmp_path / "two.json", CPU_EVENTS[:2]).read_bytes()
-    uploading = threading.Thread(target=lambda: data.load([("two.json", io.BytesIO(other))]))
-    with data.one_connection():
-        assert len(data.runs()) == 1
-        uploading.start()
-        uploading.join(0.3)
-        statement = data.Statement("SELECT count(*) AS runs FROM runs", 10, 5.0)
-        assert statement.wait(8)
-        assert statement.rows()["runs"].item() in (1, 2)
-    uploading.join(30)
-    assert not uploading.is_alive()
-
-
-def test_uploaded_nonsense_is_refused_in_words(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
-    results = data.load([("holiday.json", io.BytesIO(b"no trace at all"))])
-    assert results[0].state == "failed"
-    assert results[0].error

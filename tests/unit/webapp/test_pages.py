@@ -11,11 +11,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from tests.unit.analyzer.store.test_sandbox import RUNAWAY
-from tests.unit.webapp.conftest import CPU_EVENTS, GPU_EVENTS, PAGES, charts, texts, written
-from webapp import data, frame
+from tests.support.app_pages import PAGES, charts, texts
+from tests.support.small_traces import CPU_EVENTS, GPU_EVENTS, written
+from webapp import components, data, downloads
+from webapp.query_task import QueryTask
 
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
 PARAMS = {"compare": {"runs": f"{EAGER},{GRAPH}"}, "sql": {"run": "1"}}
@@ -30,7 +30,7 @@ def test_runs_page_lists_every_run_and_counts_them(samples_store, show):
     assert charts(app) == 1
 
 
-def test_search_and_filters_come_from_the_address(samples_store, show):
+def test_search_and_filters_come_from_the_url(samples_store, show):
     app = show(samples_store, "runs", q="GRAPH")
     assert app.dataframe[0].value["run"].to_list() == [GRAPH]
     app = show(samples_store, "runs", mode="eager", batch_size="8")
@@ -39,7 +39,7 @@ def test_search_and_filters_come_from_the_address(samples_store, show):
     assert "take a filter away" in texts(app)
 
 
-def test_a_search_typed_goes_into_the_address(samples_store, show):
+def test_a_search_typed_goes_into_the_url(samples_store, show):
     app = show(samples_store, "runs")
     app.text_input[0].set_value("compile").run()
     assert app.query_params["q"] in ("compile", ["compile"])
@@ -69,7 +69,7 @@ def test_run_page_says_how_host_bound_and_what_to_try(samples_store, show):
     assert "not measured" in said  # the floor is an estimate, in plain sight
 
 
-def test_run_page_foretells_a_graph_and_says_where_that_held_true(samples_store, show):
+def test_run_page_predicts_a_graph_and_says_where_such_predictions_held(samples_store, show):
     app = show(samples_store, "run", run=EAGER)
     (table,) = [t.value for t in app.dataframe if "predicted (ms)" in t.value.columns]
     graphs = table[table["change"] == "graphs"].iloc[0]
@@ -89,7 +89,7 @@ def test_a_run_that_is_not_there_is_named_and_the_newest_shown(samples_store, sh
     assert "has no run nobody" in app.warning[0].value
 
 
-def test_timeline_draws_lanes_and_takes_its_window_from_the_address(samples_store, show):
+def test_timeline_draws_lanes_and_takes_its_window_from_the_url(samples_store, show):
     whole = show(samples_store, "timeline", run=EAGER)
     assert charts(whole) == 1
     part = show(samples_store, "timeline", run=EAGER, **{"from": "12000000", "to": "13500000"})
@@ -108,11 +108,17 @@ def test_a_long_trace_is_drawn_before_its_accounts_are_read_and_then_once(
     with duckdb.connect(str(store)) as connection:
         connection.execute("UPDATE traces SET events = 1000000")
     drawn = []
-    only_chart, profile = frame.only_chart, data.profile
+    only_chart, selectable_chart = components.only_chart, components.selectable_chart
+    profile = data.profile
     monkeypatch.setattr(
-        frame,
+        components,
         "only_chart",
-        lambda *given, **named: (drawn.append(given[1]), only_chart(*given, **named))[1],
+        lambda *given: (drawn.append(given[1]), only_chart(*given))[1],
+    )
+    monkeypatch.setattr(
+        components,
+        "selectable_chart",
+        lambda *given, **named: (drawn.append(given[2]), selectable_chart(*given, **named))[1],
     )
     monkeypatch.setattr(data, "profile", lambda *given: (drawn.append("read"), profile(*given))[1])
     app = show(store, "timeline", run=EAGER)
@@ -127,7 +133,7 @@ def test_a_window_that_makes_no_sense_shows_something_all_the_same(samples_store
     assert charts(show(samples_store, "timeline", run=EAGER, **{"from": junk, "to": junk})) == 1
 
 
-def test_an_event_of_the_address_is_told_with_its_launch_and_op(samples_store, show):
+def test_an_event_of_the_url_is_shown_with_its_launch_and_op(samples_store, show):
     app = show(samples_store, "timeline", run=EAGER, event="stream:3")
     assert "vectorized_gather_kernel" in app.code[0].value
     facts = dict(app.dataframe[-1].value.itertuples(index=False))
@@ -145,7 +151,7 @@ def test_an_event_can_be_chosen_without_a_mouse(samples_store, show):
 
 
 @pytest.mark.parametrize("event", ["call:3", "op:3", "stream:999999", "nonsense", "op:"])
-def test_any_event_in_the_address_is_told_or_refused_in_one_line(samples_store, show, event):
+def test_any_event_in_the_url_is_shown_or_refused_in_one_line(samples_store, show, event):
     show(samples_store, "timeline", run=EAGER, event=event)
 
 
@@ -207,7 +213,7 @@ def test_sweep_marks_where_the_bound_is_crossed(samples_store, show):
 
 @pytest.mark.parametrize("quantity", ["orchestration_ns", "ttft_ns", "launches"])
 @pytest.mark.parametrize("along", ["mode", "model", "host"])
-def test_sweep_takes_any_pair_of_the_address(samples_store, show, quantity, along):
+def test_sweep_takes_any_pair_of_the_url(samples_store, show, quantity, along):
     show(samples_store, "sweep", quantity=quantity, along=along)
 
 
@@ -224,19 +230,9 @@ def test_any_column_name_of_an_answer_can_be_drawn(samples_store, show):
     assert not app.error
 
 
-def test_a_running_statement_can_be_cancelled_and_says_so(samples_store, monkeypatch):
-    monkeypatch.setenv("HOSTBOUND_DB", str(samples_store))
-    statement = data.Statement(RUNAWAY, 10, 60.0)
-    assert not statement.wait(0.2)
-    statement.cancel()
-    assert statement.wait(20)
-    with pytest.raises(AnalyzerError, match="cancelled after"):
-        statement.rows()
-
-
 def test_sql_answered_once_is_not_asked_again_for_another_drawing(samples_store, show, monkeypatch):
     app = show(samples_store, "sql", sql="SELECT name, hdbi, kernels FROM run_totals", run="1")
-    monkeypatch.setattr(data.Statement, "__init__", None)
+    monkeypatch.setattr(QueryTask, "__init__", None)
     next(w for w in app.selectbox if w.label == "Value").set_value("hdbi").run()
     assert not app.exception
     assert app.query_params["y"] in ("hdbi", ["hdbi"])
@@ -282,16 +278,16 @@ def test_every_chart_and_table_can_be_taken_away(samples_store, show, page):
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_taken_away_is_a_picture_and_rows(samples_store, show, monkeypatch, page):
     taken = []
-    monkeypatch.setattr(frame, "downloads", lambda *given: taken.append(given))
+    monkeypatch.setattr(downloads, "offer", lambda *given: taken.append(given))
     show(samples_store, page, **SHOWN[page])
     assert taken
     for name, rows, *rest in taken:
-        lines = frame.csv(rows).decode().splitlines()
+        lines = downloads.csv(rows).decode().splitlines()
         assert len(lines) > 1, name
         assert lines[0].split(",")[0] != ""
         for chart in rest[:1]:
-            assert frame.picture(chart, "svg").startswith(b"<svg")
-            assert frame.picture(chart, "png").startswith(b"\x89PNG")
+            assert downloads.picture(chart, "svg").startswith(b"<svg")
+            assert downloads.picture(chart, "png").startswith(b"\x89PNG")
 
 
 def test_latency_that_was_measured_is_drawn_and_can_be_taken_away(samples_store, show, tmp_path):
@@ -376,7 +372,7 @@ def locked_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_locked_store_is_said_to_be_in_use(locked_store, show, monkeypatch, page):
-    monkeypatch.setattr("webapp.data.PATIENCE_S", 0.3)
+    monkeypatch.setattr("webapp.store.PATIENCE_S", 0.3)
     app = show(locked_store, page, **PARAMS.get(page, {}))
     assert len(app.error) == 1
     assert "in use" in app.error[0].value

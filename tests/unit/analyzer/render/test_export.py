@@ -14,7 +14,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.render.chrome_trace import microseconds
 from analyzer.render.export import Format, export
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.write import RUN_TABLES
 
 SAMPLES = ["gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-compile", "gpt2-prefill-bs1-s512-graph"]
@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Path:
 
 
 def ask(store: Path, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    with database.open_for_reading(store) as connection:
+    with open_store(store).reading() as connection:
         return connection.execute(sql, list(parameters)).fetchall()
 
 

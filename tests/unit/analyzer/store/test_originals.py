@@ -10,7 +10,7 @@ from analyzer import cli
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.render.export import export
-from analyzer.store import originals
+from analyzer.store import open_store
 from analyzer.store.verify import verify
 from tests.support.tracebuilder import TraceBuilder, worked_example
 
@@ -39,7 +39,7 @@ def test_an_original_outlives_its_source_and_is_kept_once(store: Path, tmp_path:
     data = trace.read_bytes()
     for replace in (False, True):
         ingest(trace, store, keep_originals=True, replace_runs=replace)
-    (kept,) = originals.folder(store).iterdir()
+    (kept,) = open_store(store).originals.iterdir()
     trace.write_text("edited")
     assert kept.read_bytes() == data
 
@@ -67,7 +67,7 @@ def test_two_files_of_one_name_are_both_given_back(store: Path, tmp_path: Path) 
 def test_a_damaged_original_is_found_and_not_given_back(store: Path, tmp_path: Path) -> None:
     trace = worked_example().write(tmp_path / "a.json")
     (result,) = ingest(trace, store, keep_originals=True)
-    (kept,) = originals.folder(store).iterdir()
+    (kept,) = open_store(store).originals.iterdir()
     kept.write_bytes(kept.read_bytes()[:-1] + b"!")
     (problem,) = verify(store)
     assert str(kept) in problem.message

@@ -1,4 +1,4 @@
-"""Turns at a store: many readers or one writer, and nobody starves."""
+"""ReadWriteLock at a store: many readers or one writer, and nobody starves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.store import rwlock
-from analyzer.store.rwlock import Turns
+from analyzer.store.rwlock import ReadWriteLock
 
 SHORT_S = 0.05
 
 
 def test_readers_share_a_turn() -> None:
-    kept = Turns()
+    kept = ReadWriteLock()
     with kept.reading(SHORT_S):
         other = threading.Thread(target=lambda: kept.reading(SHORT_S).__enter__())
         other.start()
@@ -23,7 +23,7 @@ def test_readers_share_a_turn() -> None:
 
 
 def test_a_writer_waits_for_readers_and_says_so_when_it_takes_too_long() -> None:
-    kept = Turns()
+    kept = ReadWriteLock()
     with (
         kept.reading(SHORT_S),
         pytest.raises(AnalyzerError, match="in use"),
@@ -33,7 +33,7 @@ def test_a_writer_waits_for_readers_and_says_so_when_it_takes_too_long() -> None
 
 
 def test_a_reader_waits_for_the_writer() -> None:
-    kept = Turns()
+    kept = ReadWriteLock()
     with (
         kept.writing(SHORT_S),
         pytest.raises(AnalyzerError, match="in use"),
@@ -44,7 +44,7 @@ def test_a_reader_waits_for_the_writer() -> None:
         pass
 
 
-def waiting_writer(kept: Turns) -> threading.Thread:
+def waiting_writer(kept: ReadWriteLock) -> threading.Thread:
     """A writer that waits for the reader of the calling thread."""
     began = threading.Event()
 
@@ -61,7 +61,7 @@ def waiting_writer(kept: Turns) -> threading.Thread:
     return thread
 
 
-def tried(kept: Turns, urgent: bool) -> bool:
+def tried(kept: ReadWriteLock, urgent: bool) -> bool:
     """Whether another thread may read now."""
     found: list[bool] = []
 
@@ -80,7 +80,7 @@ def tried(kept: Turns, urgent: bool) -> bool:
 
 def test_a_waiting_writer_goes_before_new_readers() -> None:
     """Else readers that overlap would keep it out for ever."""
-    kept = Turns()
+    kept = ReadWriteLock()
     with kept.reading(SHORT_S):
         writer = waiting_writer(kept)
         assert not tried(kept, urgent=False)
@@ -89,7 +89,7 @@ def test_a_waiting_writer_goes_before_new_readers() -> None:
 
 
 def test_a_reader_that_reads_already_does_not_wait_for_the_writer_that_waits_for_it() -> None:
-    kept = Turns()
+    kept = ReadWriteLock()
     with kept.reading(SHORT_S):
         writer = waiting_writer(kept)
         with kept.reading(SHORT_S):
@@ -98,7 +98,7 @@ def test_a_reader_that_reads_already_does_not_wait_for_the_writer_that_waits_for
 
 
 def test_an_urgent_look_does_not_wait_for_a_waiting_writer() -> None:
-    kept = Turns()
+    kept = ReadWriteLock()
     with kept.reading(SHORT_S):
         writer = waiting_writer(kept)
         assert tried(kept, urgent=True)
@@ -106,7 +106,7 @@ def test_an_urgent_look_does_not_wait_for_a_waiting_writer() -> None:
 
 
 def test_a_writer_that_gave_up_keeps_nobody_out() -> None:
-    kept = Turns()
+    kept = ReadWriteLock()
     with (
         kept.reading(SHORT_S),
         pytest.raises(AnalyzerError),
@@ -118,7 +118,7 @@ def test_a_writer_that_gave_up_keeps_nobody_out() -> None:
 
 def test_a_store_has_the_same_turns_by_any_name(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    one = rwlock.arrange(tmp_path / "store.duckdb")
+    one = rwlock.keep_lock(tmp_path / "store.duckdb")
 
-    assert rwlock.of(tmp_path / "folder" / ".." / "store.duckdb") is one
-    assert rwlock.of(tmp_path / "other.duckdb") is None
+    assert rwlock.lock_of(tmp_path / "folder" / ".." / "store.duckdb") is one
+    assert rwlock.lock_of(tmp_path / "other.duckdb") is None

@@ -14,19 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from analyzer.errors import AnalyzerError
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.sandbox import Cancelled, Format, run_sql, write_table
-
-RUNAWAY = (
-    "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
-)
+from tests.support.statements import RUNAWAY
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two runs that have a name and nothing else."""
     path = tmp_path_factory.mktemp("sandbox") / "store.duckdb"
-    with database.open_for_writing(path) as connection:
+    with open_store(path).writing() as connection:
         connection.execute(
             "INSERT INTO runs (run_id, name, batch_size) VALUES ('a', 'one', 1), ('b', 'two', NULL)"
         )
@@ -164,7 +161,7 @@ def test_while_a_statement_runs_the_store_is_open_to_others_of_the_process(store
     runner = threading.Thread(target=run)
     runner.start()
     try:
-        with database.open_for_reading(store, patience_s=0.1) as connection:
+        with open_store(store).reading(patience_s=0.1) as connection:
             assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
             assert run_sql(store, "SELECT count(*) AS n FROM runs").to_pylist() == [{"n": 2}]
     finally:

@@ -10,7 +10,7 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.store import database
+from analyzer.store import open_store
 from analyzer.store.verify import CHECKS, FILES_CHECK, MOST_MESSAGES, Problem, verify
 from analyzer.store.write import RUN_TABLES
 
@@ -34,7 +34,7 @@ def copy(sound: Path, tmp_path: Path) -> Path:
 
 def damage(store: Path, *statements: str) -> list[Problem]:
     """Change a store behind the analyzer's back; returns what verify says then."""
-    with database.open_for_writing(store) as connection:
+    with open_store(store).writing() as connection:
         for statement in statements:
             connection.execute(statement)
     return verify(store)
@@ -45,7 +45,7 @@ def test_a_sound_store_has_no_problem(sound: Path) -> None:
 
 
 def test_an_empty_store_is_sound(tmp_path: Path) -> None:
-    with database.open_for_writing(tmp_path / "s.duckdb"):
+    with open_store(tmp_path / "s.duckdb").writing():
         pass
     assert verify(tmp_path / "s.duckdb") == []
 
@@ -156,7 +156,7 @@ def test_a_row_of_no_run_is_found_in_every_table(copy: Path, table: str) -> None
 
 
 def test_a_problem_names_its_run_and_only_that(copy: Path) -> None:
-    with database.open_for_reading(copy) as connection:
+    with open_store(copy).reading() as connection:
         sql = "SELECT run_id FROM runs WHERE name = ?"
         run_id = connection.execute(sql, [EAGER]).fetchall()[0][0]
     problems = damage(copy, f"UPDATE totals SET kernels = 0 WHERE run_id = '{run_id}'")

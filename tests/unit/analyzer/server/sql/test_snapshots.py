@@ -16,7 +16,7 @@ from analyzer.server.limits import GIB, MIB, Limits
 from analyzer.server.sql import snapshots as snapshots_module
 from analyzer.server.sql.snapshots import Crowded, Snapshots
 from analyzer.server.uploads.uploads import DiskFull
-from analyzer.store import database
+from analyzer.store import open_store
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def layout(tmp_path: Path) -> Layout:
     layout.make()
     for team in ("a", "b"):
         layout.make_team(team)
-        with database.open_for_writing(layout.store(team)):
+        with open_store(layout.store(team)).writing():
             pass
     return layout
 
@@ -47,7 +47,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def change(store: Path) -> None:
-    with database.open_for_writing(store) as connection:
+    with open_store(store).writing() as connection:
         connection.execute("CREATE TABLE more AS SELECT * FROM range(100000)")
 
 
@@ -60,7 +60,7 @@ def test_one_copy_serves_until_the_store_changes(layout: Layout, copied: list[Pa
     assert copied == [layout.store("a")]
 
     change(layout.store("a"))
-    with snapshots.of("a") as fourth, database.open_for_reading(fourth) as connection:
+    with snapshots.of("a") as fourth, open_store(fourth).reading() as connection:
         assert connection.execute("SELECT count(*) FROM more").fetchall() == [(100_000,)]
     assert list(layout.snapshots("a").iterdir()) == [fourth]
 
@@ -84,7 +84,7 @@ def test_an_old_copy_stays_while_it_is_read_and_else_goes_before_a_new_one_is_ma
             assert new != old
             assert old.exists()
     assert list(folder.iterdir()) == [new]
-    with database.open_for_writing(store) as connection:
+    with open_store(store).writing() as connection:
         connection.execute("DROP TABLE more")
     with snapshots.of("a") as newest:
         assert list(folder.iterdir()) == [newest]

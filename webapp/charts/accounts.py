@@ -1,0 +1,166 @@
+"""Accounts of the launching thread's time: of a run, of each step, and from one run to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from webapp import format, theme
+from webapp.charts.parts import (
+    Chart,
+    Rows,
+    ink,
+    scale,
+    stacked_bars,
+    tips,
+    wide_axis,
+    wrapped_legend,
+)
+
+# More steps than this are drawn without outlines and names.
+_MANY_STEPS = 20
+
+
+def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Chart:
+    """Each account's time on the launching thread: exposed solid, hidden pale."""
+    wall = sum(entry["ns"] for entry in accounts.values()) or 1
+    name, divisor = format.unit([entry["ns"] for entry in accounts.values()])
+    frame = pl.DataFrame(
+        [
+            {
+                "account": account,
+                "part": part,
+                "place": place,
+                "value": ns / divisor,
+                "shown": format.duration(ns),
+                "exact": format.exact(ns),
+                "share": format.share(ns / wall),
+            }
+            for account, entry in accounts.items()
+            if entry["ns"]
+            for place, (part, ns) in enumerate(
+                (("exposed", entry["exposed_ns"]), ("hidden", entry["ns"] - entry["exposed_ns"]))
+            )
+        ]
+    )
+    legend = alt.Legend(
+        title=None,
+        orient="top",
+        symbolType="square",
+        symbolFillColor=theme.ACCOUNTS["wait"],
+    )
+    opacity = alt.Scale(domain=["exposed", "hidden"], range=[1, theme.HIDDEN])
+    return stacked_bars(
+        frame,
+        f"time on the launching thread ({name})",
+        dark,
+        y=alt.Y("account:N", title=None, sort=list(theme.ACCOUNTS), axis=wide_axis()),
+        color=alt.Color("account:N", scale=scale(theme.ACCOUNTS), legend=None),
+        opacity=alt.Opacity("part:N", scale=opacity, legend=legend),
+        tooltip=tips(
+            {"account": None, "part": None, "shown": "time", "share": "of the steps", "exact": None}
+        ),
+    ).properties(height={"step": 26})
+
+
+def steps(rows: Rows, dark: bool = False) -> Chart:
+    """Each step's host time by account, in order of time."""
+    name, divisor = format.unit([row["wall_ns"] for row in rows])
+    frame = pl.DataFrame(
+        [
+            {
+                "step": f"{i} {format.short(row['name'], 30)}",
+                "account": account,
+                "place": place,
+                "value": entry["ns"] / divisor,
+                "shown": format.duration(entry["ns"]),
+                "exposed": format.duration(entry["exposed_ns"]),
+                "exact": format.exact(entry["ns"]),
+            }
+            for i, row in enumerate(rows)
+            for place, (account, entry) in enumerate(row["ledger"].items())
+            if entry["ns"]
+        ],
+        infer_schema_length=None,
+    )
+    many = len(rows) > _MANY_STEPS
+    present = set(frame["account"])
+    colours = {account: c for account, c in theme.ACCOUNTS.items() if account in present}
+    axis = alt.Axis(labels=not many, ticks=False, labelLimit=220)
+    return stacked_bars(
+        frame,
+        f"host time ({name})",
+        dark,
+        stroke_width=0 if many else 1,
+        y=alt.Y("step:N", title=None, sort=None, axis=axis),
+        color=alt.Color("account:N", scale=scale(colours), legend=wrapped_legend()),
+        tooltip=tips(
+            {"step": None, "account": None, "shown": "time", "exposed": None, "exact": None}
+        ),
+    ).properties(height={"step": max(3, min(26, 700 // max(len(rows), 1)))})
+
+
+def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
+    """From one run's mean step to another's: what each account added or took.
+
+    Args:
+        rows: account, before_ns, after_ns, change_ns, as a comparison gives them.
+    """
+    bars = _bars(rows, format.short(base, 34), format.short(other, 34))
+    name, divisor = format.unit([bars[0]["to"], bars[-1]["to"]])
+    frame = pl.DataFrame(
+        [{**bar, "from": bar["from"] / divisor, "to": bar["to"] / divisor} for bar in bars],
+        infer_schema_length=None,
+    ).with_columns((pl.max_horizontal("from", "to")).alias("top"))
+    ends: list[float] = [bar[key] / divisor for bar in bars for key in ("from", "to")]
+    y = alt.Y("bar:N", title=None, sort=[bar["bar"] for bar in bars], axis=wide_axis())
+    shown = tips({"bar": "account", "shown": "change a step", "exact": None})
+    body = (
+        alt.Chart(frame)
+        .mark_bar()
+        .encode(
+            y=y,
+            x=alt.X(
+                "from:Q",
+                title=f"mean step, profiled ({name})",
+                scale=alt.Scale(domain=[min([0.0, *ends]), 1.1 * max(ends)]),
+            ),
+            x2=alt.X2("to:Q"),
+            color=alt.Color("account:N", scale=scale(theme.WATERFALL), legend=None),
+            tooltip=shown,
+        )
+    )
+    text = (
+        alt.Chart(frame)
+        # Room for this text beside the longest bar is in the scale above.
+        .mark_text(align="left", dx=5, color=ink(dark))
+        .encode(y=y, x=alt.X("top:Q"), text=alt.Text("shown:N"), tooltip=shown)
+    )
+    return alt.layer(body, text).properties(height={"step": 26})
+
+
+def _bars(rows: Rows, base: str, other: str) -> list[dict[str, Any]]:
+    """The base's bar, one from level to level for each account, the other run's."""
+    level: int = sum(row["before_ns"] for row in rows)
+    bars = [_bar(base, "total", 0, level, level)]
+    for row in rows:
+        if row["before_ns"] or row["after_ns"]:
+            change: int = row["change_ns"]
+            bars.append(_bar(row["account"], row["account"], level, level + change, change))
+            level += change
+    after: int = sum(row["after_ns"] for row in rows)
+    return [*bars, _bar(other, "total", 0, after, after)]
+
+
+def _bar(name: str, account: str, start: int, end: int, change: int) -> dict[str, Any]:
+    return {
+        "bar": name,
+        "account": account,
+        "from": start,
+        "to": end,
+        "shown": format.duration(change) if account == "total" else format.signed(change),
+        "exact": format.exact(change),
+    }

@@ -1,0 +1,1 @@
+"""The pages, each a script that Streamlit runs at every look; nobody imports them."""
