@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import polars as pl
 
+from analyzer.queries.costs import Ledger, Step
+from analyzer.reports.records import AccountChange
 from webapp import format, theme
 from webapp.charts.parts import (
     Chart,
-    Rows,
     ink,
     scale,
     stacked_bars,
@@ -24,10 +25,10 @@ from webapp.charts.parts import (
 _MANY_STEPS = 20
 
 
-def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Chart:
+def ledger(accounts: Ledger, dark: bool = False) -> Chart:
     """Each account's time on the launching thread: exposed solid, hidden pale."""
-    wall = sum(entry["ns"] for entry in accounts.values()) or 1
-    name, divisor = format.unit([entry["ns"] for entry in accounts.values()])
+    wall = sum(entry.ns for entry in accounts.values()) or 1
+    name, divisor = format.unit([entry.ns for entry in accounts.values()])
     frame = pl.DataFrame(
         [
             {
@@ -40,9 +41,9 @@ def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Cha
                 "share": format.share(ns / wall),
             }
             for account, entry in accounts.items()
-            if entry["ns"]
+            if entry.ns
             for place, (part, ns) in enumerate(
-                (("exposed", entry["exposed_ns"]), ("hidden", entry["ns"] - entry["exposed_ns"]))
+                (("exposed", entry.exposed_ns), ("hidden", entry.ns - entry.exposed_ns))
             )
         ]
     )
@@ -66,23 +67,23 @@ def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Cha
     ).properties(height={"step": 26})
 
 
-def steps(rows: Rows, dark: bool = False) -> Chart:
+def steps(rows: Sequence[Step], dark: bool = False) -> Chart:
     """Each step's host time by account, in order of time."""
-    name, divisor = format.unit([row["wall_ns"] for row in rows])
+    name, divisor = format.unit([row.wall_ns for row in rows])
     frame = pl.DataFrame(
         [
             {
-                "step": f"{i} {format.short(row['name'], 30)}",
+                "step": f"{i} {format.short(row.name, 30)}",
                 "account": account,
                 "place": place,
-                "value": entry["ns"] / divisor,
-                "shown": format.duration(entry["ns"]),
-                "exposed": format.duration(entry["exposed_ns"]),
-                "exact": format.exact(entry["ns"]),
+                "value": entry.ns / divisor,
+                "shown": format.duration(entry.ns),
+                "exposed": format.duration(entry.exposed_ns),
+                "exact": format.exact(entry.ns),
             }
             for i, row in enumerate(rows)
-            for place, (account, entry) in enumerate(row["ledger"].items())
-            if entry["ns"]
+            for place, (account, entry) in enumerate(row.ledger.items())
+            if entry.ns
         ],
         infer_schema_length=None,
     )
@@ -103,12 +104,8 @@ def steps(rows: Rows, dark: bool = False) -> Chart:
     ).properties(height={"step": max(3, min(26, 700 // max(len(rows), 1)))})
 
 
-def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
-    """From one run's mean step to another's: what each account added or took.
-
-    Args:
-        rows: account, before_ns, after_ns, change_ns, as a comparison gives them.
-    """
+def waterfall(rows: Sequence[AccountChange], base: str, other: str, dark: bool = False) -> Chart:
+    """From one run's mean step to another's: what each account added or took."""
     bars = _bars(rows, format.short(base, 34), format.short(other, 34))
     name, divisor = format.unit([bars[0]["to"], bars[-1]["to"]])
     frame = pl.DataFrame(
@@ -142,16 +139,16 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
     return alt.layer(body, text).properties(height={"step": 26})
 
 
-def _bars(rows: Rows, base: str, other: str) -> list[dict[str, Any]]:
+def _bars(rows: Sequence[AccountChange], base: str, other: str) -> list[dict[str, Any]]:
     """The base's bar, one from level to level for each account, the other run's."""
-    level: int = sum(row["before_ns"] for row in rows)
+    level = sum(row.before_ns for row in rows)
     bars = [_bar(base, "total", 0, level, level)]
     for row in rows:
-        if row["before_ns"] or row["after_ns"]:
-            change: int = row["change_ns"]
-            bars.append(_bar(row["account"], row["account"], level, level + change, change))
+        if row.before_ns or row.after_ns:
+            change = row.change_ns
+            bars.append(_bar(row.account, row.account, level, level + change, change))
             level += change
-    after: int = sum(row["after_ns"] for row in rows)
+    after = sum(row.after_ns for row in rows)
     return [*bars, _bar(other, "total", 0, after, after)]
 
 
