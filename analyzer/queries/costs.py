@@ -150,6 +150,14 @@ def added(parts: Sequence[Step]) -> StepTotals:
     )
 
 
+def mean(sums: StepTotals) -> Costs:
+    """The mean of the steps that were added up, each figure rounded."""
+    n = max(sums.steps, 1)
+    figures = {field.name: getattr(sums, field.name) for field in fields(Costs)}
+    means = {name: None if value is None else round(value / n) for name, value in figures.items()}
+    return Costs(**means)  # pyright: ignore[reportArgumentType]  # known where the sum is
+
+
 def _sum(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

@@ -9,13 +9,12 @@ nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from analyzer import numbers, queries
 from analyzer.errors import AnalyzerError
-from analyzer.queries.costs import AccountTime, Costs, StepTotals
+from analyzer.queries.costs import AccountTime, mean
 from analyzer.queries.records import Kernel, KernelSequence, Latencies, Op, Run
 from analyzer.reports import host_speed, paired
 from analyzer.reports.bands import reading
@@ -90,11 +89,11 @@ def compared_run(value: RunFigures) -> ComparedRun:
         hdbi=measured.hdbi,
         hdbi_busy=measured.hdbi_busy,
         reading=reading(measured.hdbi),
-        per_step=Costs(**_means(measured)),
+        per_step=mean(measured),
         totals=value.totals,
         phases={
             phase: PhaseMeans(
-                **_means(sums),
+                **vars(mean(sums)),
                 hdbi=sums.hdbi,
                 median_elapsed_ns=sums.median_elapsed_ns,
                 median_wall_ns=sums.median_wall_ns,
@@ -110,13 +109,6 @@ def compared_run(value: RunFigures) -> ComparedRun:
         latency=value.latency,
         host_speed=value.host_speed,
     )
-
-
-def _means(sums: StepTotals) -> dict[str, Any]:
-    """The mean step's `Costs`."""
-    added = {field.name: getattr(sums, field.name) for field in fields(Costs)}
-    n = max(sums.steps, 1)
-    return {name: None if value is None else round(value / n) for name, value in added.items()}
 
 
 def _pair(a: _Studied, b: _Studied, base_ops: Iterable[str]) -> Pair:

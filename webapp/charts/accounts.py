@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import altair as alt
 import polars as pl
@@ -107,13 +107,23 @@ def steps(rows: Sequence[Step], dark: bool = False) -> Chart:
 def waterfall(rows: Sequence[AccountChange], base: str, other: str, dark: bool = False) -> Chart:
     """From one run's mean step to another's: what each account added or took."""
     bars = _bars(rows, format.short(base, 34), format.short(other, 34))
-    name, divisor = format.unit([bars[0]["to"], bars[-1]["to"]])
+    name, divisor = format.unit([bars[0].end, bars[-1].end])
     frame = pl.DataFrame(
-        [{**bar, "from": bar["from"] / divisor, "to": bar["to"] / divisor} for bar in bars],
+        [
+            {
+                "bar": bar.name,
+                "account": bar.account,
+                "from": bar.start / divisor,
+                "to": bar.end / divisor,
+                "shown": bar.shown,
+                "exact": bar.exact,
+            }
+            for bar in bars
+        ],
         infer_schema_length=None,
     ).with_columns((pl.max_horizontal("from", "to")).alias("top"))
-    ends: list[float] = [bar[key] / divisor for bar in bars for key in ("from", "to")]
-    y = alt.Y("bar:N", title=None, sort=[bar["bar"] for bar in bars], axis=wide_axis())
+    ends = [level / divisor for bar in bars for level in (bar.start, bar.end)]
+    y = alt.Y("bar:N", title=None, sort=[bar.name for bar in bars], axis=wide_axis())
     shown = tips({"bar": "account", "shown": "change a step", "exact": None})
     body = (
         alt.Chart(frame)
@@ -139,7 +149,19 @@ def waterfall(rows: Sequence[AccountChange], base: str, other: str, dark: bool =
     return alt.layer(body, text).properties(height={"step": 26})
 
 
-def _bars(rows: Sequence[AccountChange], base: str, other: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Bar:
+    """A bar of the waterfall, in ns."""
+
+    name: str
+    account: str  # or total
+    start: int
+    end: int
+    shown: str
+    exact: str
+
+
+def _bars(rows: Sequence[AccountChange], base: str, other: str) -> list[_Bar]:
     """The base's bar, one from level to level for each account, the other run's."""
     level = sum(row.before_ns for row in rows)
     bars = [_bar(base, "total", 0, level, level)]
@@ -152,12 +174,6 @@ def _bars(rows: Sequence[AccountChange], base: str, other: str) -> list[dict[str
     return [*bars, _bar(other, "total", 0, after, after)]
 
 
-def _bar(name: str, account: str, start: int, end: int, change: int) -> dict[str, Any]:
-    return {
-        "bar": name,
-        "account": account,
-        "from": start,
-        "to": end,
-        "shown": format.duration(change) if account == "total" else format.signed(change),
-        "exact": format.exact(change),
-    }
+def _bar(name: str, account: str, start: int, end: int, change: int) -> _Bar:
+    shown = format.duration(change) if account == "total" else format.signed(change)
+    return _Bar(name, account, start, end, shown, format.exact(change))

@@ -16,8 +16,9 @@ from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.render.json_text import builtins_of
-from analyzer.reports import comparison as comparisons
-from analyzer.reports import report as reports
+from analyzer.reports.comparison import compare as compare_runs
+from analyzer.reports.records import Comparison, RunReport
+from analyzer.reports.report import report as report_run
 from analyzer.server.auth.policy import needs, service_of
 from analyzer.server.auth.tokens import Principal
 from analyzer.server.http import messages
@@ -119,14 +120,14 @@ def run(run: str, request: Request, who: Reader) -> Response:
 @router.get(
     "/runs/{run}/report",
     summary="Where a run's time went: what `analyzer report` prints",
-    response_model=dict[str, Any],
+    response_model=RunReport,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def report(
     run: str, request: Request, who: Reader, format: Literal["json", "text"] = "json"
 ) -> Response:
     with reading(service_of(request), who.team) as connection:
-        value = reports.report(connection, find(connection, run))
+        value = report_run(connection, find(connection, run))
     if format == "json":
         return as_json(builtins_of(value))
     from analyzer.render.report import print_report
@@ -158,7 +159,7 @@ def kernels(
 @router.get(
     "/compare",
     summary="Runs compared with the first of them: what `analyzer compare` prints",
-    response_model=dict[str, Any],
+    response_model=Comparison,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def compare(
@@ -171,7 +172,7 @@ def compare(
     if len(wanted) > _MOST_COMPARED:
         raise HTTPException(422, f"{len(wanted)} runs are too many to compare at once.")
     with reading(service_of(request), who.team) as connection:
-        value = comparisons.compare(connection, [find(connection, name) for name in wanted])
+        value = compare_runs(connection, [find(connection, name) for name in wanted])
     if format == "json":
         return as_json(builtins_of(value))
     from analyzer.render.comparison import print_comparison
