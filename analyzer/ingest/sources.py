@@ -16,7 +16,8 @@ from typing import Any, cast
 
 from analyzer.errors import AnalyzerError
 from schemas import run_directory
-from schemas.run_directory import Manifest, file_sha256
+from schemas.manifest import Manifest
+from schemas.run_directory import file_sha256
 
 TRACE_SUFFIXES = (".json", ".json.gz")
 

@@ -25,9 +25,9 @@ import pytest
 
 from analyzer.server.check import check
 from analyzer.store import open_store
-from collector.archive import Archive, open_archive
-from collector.endpoint import parse_endpoint
-from collector.upload import GaveUp, Stored, Uploader
+from schemas.endpoint import parse_endpoint
+from schemas.packing import Archive, open_archive
+from schemas.upload_client import GaveUp, Stored, Uploader
 from support.team_server import (
     TeamServer,
     at_another_date,
@@ -369,7 +369,7 @@ def test_a_token_ends_by_the_servers_clock_alone(
     server: TeamServer, samples_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from analyzer.cli import main
-    from collector.upload import Refused
+    from schemas.upload_client import Refused
 
     (archive,) = make_archives(samples_dir, tmp_path, 1)
     options = ["--data", str(server.data), "--team", "default", "--scope", "upload,read"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.archive import open_archive
-from collector.endpoint import parse_endpoint
-from collector.upload import GaveUp, Uploader
+from schemas.endpoint import parse_endpoint
+from schemas.packing import open_archive
+from schemas.upload_client import GaveUp, Uploader
 from support.team_server import TeamServer, analyzer, make_token, trace_bytes, wait_for
 
 pytestmark = pytest.mark.xdist_group("server")

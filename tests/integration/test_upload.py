@@ -18,11 +18,11 @@ import pytest
 
 from analyzer.cli import main as analyzer_main
 from collector import cli
-from collector.archive import open_archive
-from collector.endpoint import parse_endpoint
-from collector.spool import Spool
-from collector.upload import Uploader
+from collector.upload.spool import Spool
+from schemas.endpoint import parse_endpoint
+from schemas.packing import open_archive
 from schemas.run_directory import file_sha256
+from schemas.upload_client import Uploader
 from support.team_server import TeamServer, free_port, make_distinct_run
 from tests.support.tracebuilder import TraceBuilder
 
