@@ -14,7 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from analyzer.server.auth.tokens import SESSION_COOKIE, SESSION_SECONDS
+from analyzer.server.auth.principal import SESSION_COOKIE
+from analyzer.server.auth.tokens import SESSION_SECONDS
 from analyzer.server.service import Service
 
 LOGIN = "/login"
@@ -72,7 +73,7 @@ async def answer(service: Service, request: Request) -> Response:
     fields = {key: values[0] for key, values in parse_qs(body).items()}
     target = _local(fields.get("next", "/"))
     client = request.client.host if request.client else "unknown"
-    wait = service.rates.take(f"login {client}")
+    wait = service.rate_limit.take(f"login {client}")
     if wait > 0:
         return _page(target, f"Too many tries; wait {math.ceil(wait)} s.", 429)
     found = await run_in_threadpool(service.tokens.find, fields.get("token", "").strip())
