@@ -23,7 +23,7 @@ FINDINGS = {
     ),
     "steps_by_repetition": FindingKind(
         "note",
-        "no annotation marks steps; found by repetition: {phases}, {coverage:.0%} of launches, "
+        "no annotation marks steps; found by repetition: {phases}, {coverage} of launches, "
         "{warm_up} of them warm-up",
     ),
     "own_marks_first": FindingKind(

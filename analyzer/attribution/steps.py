@@ -209,7 +209,7 @@ def measure_coverage(linked: LinkedTrace) -> None:
                 "steps_by_repetition",
                 len(linked.steps),
                 phases=", ".join(f"{n} {phase}" for phase, n in phases.items()),
-                coverage=source.coverage or 0.0,
+                coverage=f"{100 * (source.coverage or 0.0):.0f} %",
                 warm_up=sum(step.is_warm_up for step in linked.steps),
             )
         )

@@ -93,13 +93,18 @@ class _Place:
     step_id: int  # ordinal in the run
     trace_id: int  # its trace
     name: str  # of the annotation, or "trace" where the whole trace is one step
-    phase: str  # prefill | decode | capture | step | trace
+    phase: str  # prefill | decode | mixed | capture | step | trace
     index: int  # ordinal in its phase and trace
     thread_id: int | None  # the thread with most launches
     start_ns: int  # its start on the host
     end_ns: int  # its end on the host
     elapsed_ns: int  # start to the later of end_ns and the end of its last device event
     device_tail_ns: int  # of it, after the host's end
+    engine: str | None  # that marked it
+    batch: int | None  # requests, as the mark says
+    ctx_tokens: int | None  # new tokens of prefilled requests
+    gen_tokens: int | None  # new tokens of requests that generate
+    is_warm_up: bool  # a slow first repetition, in no median
 
 
 @dataclass(frozen=True)

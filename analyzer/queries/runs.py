@@ -35,6 +35,7 @@ from analyzer.queries.records import (
     RunFile,
     ScheduledCall,
     ScheduledEvent,
+    StepGroup,
     Trace,
 )
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
@@ -139,6 +140,17 @@ def traces(connection: Connection, run_id: str) -> list[Trace]:
         connection,
         Trace,
         "SELECT * EXCLUDE (run_id) FROM traces WHERE run_id = $run_id ORDER BY trace_id",
+        {"run_id": run_id},
+    )
+
+
+def step_groups(connection: Connection, run_id: str) -> list[StepGroup]:
+    """The steps of a run by phase and batch, in order of both."""
+    return select(
+        connection,
+        StepGroup,
+        "SELECT * EXCLUDE (run_id, run_name, engine) FROM step_groups WHERE run_id = $run_id "
+        "ORDER BY phase, batch NULLS FIRST",
         {"run_id": run_id},
     )
 

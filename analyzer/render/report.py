@@ -10,6 +10,7 @@ from analyzer.queries.costs import Step, StepTotals
 from analyzer.queries.records import Family, Finding, Op, Run
 from analyzer.render.measurements import print_floors, print_host_speed, print_latency
 from analyzer.render.prediction import prediction_table
+from analyzer.render.step_groups import print_step_groups
 from analyzer.render.tables import bar, heading, printable, table
 from analyzer.reports.records import PhaseFigures, Predictions, RunReport
 from analyzer.reports.report import ACCOUNT_MEANS
@@ -17,7 +18,7 @@ from analyzer.reports.report import ACCOUNT_MEANS
 
 def print_report(value: RunReport, out: Console) -> None:
     """Print a report."""
-    _head(value.run, out)
+    _head(value.run, value.steps_told, out)
     out.print()
     out.print(Text(value.verdict.sentence))
     _balance(value, out)
@@ -34,7 +35,7 @@ def print_report(value: RunReport, out: Console) -> None:
     _quality(value.quality, out)
 
 
-def _head(run: Run, out: Console) -> None:
+def _head(run: Run, steps_told: str, out: Console) -> None:
     out.print(Text(printable(f"{run.name}  "), style="bold") + Text(run.run_id[:12], style="dim"))
     facts = [
         run.model,
@@ -47,6 +48,7 @@ def _head(run: Run, out: Console) -> None:
         run.gpu or "GPU not named",
     ]
     out.print(Text(printable("  ".join(str(fact) for fact in facts if fact))))
+    out.print(Text(printable(f"steps: {steps_told}")))
 
 
 def _balance(value: RunReport, out: Console) -> None:
@@ -198,6 +200,7 @@ def _steps(value: RunReport, out: Console) -> None:
             rows,
         )
     )
+    print_step_groups(value.step_groups, out)
 
 
 def _step_row(name: str, n: int, row: Step | StepTotals, lacking: list[str]) -> tuple[str, ...]:

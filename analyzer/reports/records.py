@@ -20,6 +20,7 @@ from analyzer.queries.records import (
     MatchTier,
     Op,
     Run,
+    StepGroup,
 )
 
 # -- how fast the host was
@@ -215,6 +216,8 @@ class RunSummary(RunFigures):
 class RunReport(RunSummary):
     """Everything that the command `report` shows of a run."""
 
+    steps_told: str  # how many steps there are and what told them
+    step_groups: list[StepGroup]  # by phase and batch
     ledger: Ledger  # of the whole trace
     match: dict[str, MatchTier] | None  # by tier; None without kernel replay
     families: dict[str, Family]  # by name, most device time first

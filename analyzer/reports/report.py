@@ -24,6 +24,7 @@ from analyzer.reports.records import (
     RunSummary,
     Verdict,
 )
+from analyzer.reports.step_marks import steps_told
 from analyzer.store import Connection
 
 ACCOUNT_MEANS = {
@@ -87,6 +88,10 @@ def report(connection: Connection, run_id: str) -> RunReport:
     step_ids = None if found.is_whole_trace else [step.step_id for step in found.steps]
     return RunReport(
         **vars(found),
+        steps_told=steps_told(
+            queries.traces(connection, run_id), found.steps, found.run.step_annotation
+        ),
+        step_groups=queries.step_groups(connection, run_id),
         ledger=queries.ledger(connection, run_id),
         match=queries.match_tiers(connection, run_id),
         families=queries.families(connection, run_id),
@@ -99,20 +104,21 @@ def report(connection: Connection, run_id: str) -> RunReport:
 
 
 def phase_figures(steps: Sequence[Step]) -> dict[str, PhaseFigures]:
-    """Figures of each phase: sums over its steps, and the median step."""
+    """Figures of each phase: sums over its steps, and the median of those that are no warm-up."""
     result: dict[str, PhaseFigures] = {}
     for phase in dict.fromkeys(step.phase for step in steps):
         own = [step for step in steps if step.phase == phase]
-        orchestration = [s.orchestration_ns for s in own if s.orchestration_ns is not None]
+        steady = [step for step in own if not step.is_warm_up] or own
+        orchestration = [s.orchestration_ns for s in steady if s.orchestration_ns is not None]
         result[phase] = PhaseFigures(
             **vars(queries.added(own)),
             step_elapsed_ns=[step.elapsed_ns for step in own],
             step_wall_ns=[step.wall_ns for step in own],
-            median_elapsed_ns=round(median(step.elapsed_ns for step in own)),
-            median_wall_ns=round(median(step.wall_ns for step in own)),
-            median_device_active_ns=round(median(step.device_active_ns for step in own)),
+            median_elapsed_ns=round(median(step.elapsed_ns for step in steady)),
+            median_wall_ns=round(median(step.wall_ns for step in steady)),
+            median_device_active_ns=round(median(step.device_active_ns for step in steady)),
             median_orchestration_ns=(
-                round(median(orchestration)) if len(orchestration) == len(own) else None
+                round(median(orchestration)) if len(orchestration) == len(steady) else None
             ),
         )
     return result

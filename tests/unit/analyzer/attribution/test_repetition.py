@@ -243,7 +243,7 @@ def test_the_notes_say_what_was_found(loop: Loop, linked: Link) -> None:
     for _ in range(4):
         loop.launch("in", *layers(2), "out").wait()
     (found,) = (f for f in linked(loop.trace).trace.findings if f.code == "steps_by_repetition")
-    assert "found by repetition: 4 step, 100% of launches" in found.message
+    assert "found by repetition: 4 step, 100 % of launches" in found.message
 
 
 def without_annotations(path: Path) -> Trace:
