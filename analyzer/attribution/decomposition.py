@@ -1,6 +1,6 @@
 """Spans of each launch and the paper's decomposition: dFT, dCT, dKT, T_launch, TKLQT.
 
-Works on an `Attributed` trace, a floor and the replay figures of its kernels; reads no table.
+Works on a linked trace, a floor and the replay figures of its kernels; reads no table.
 Integer nanoseconds; in arrays UNKNOWN stands for unknown and becomes NULL in the store.
 Source: TaxBreak (arXiv:2603.12465), SKIP (arXiv:2504.11750); where we go further
 docs/measurement.md says so.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.attribution import classification
+from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.attribution.intervals import Bools, Ints, Measure, disjoint, ordinals
-from analyzer.attribution.links import DEVICE_KINDS, Attributed
 
 # No duration is this small: a NULL in an integer array.
 UNKNOWN = np.iinfo(np.int64).min
@@ -79,7 +79,7 @@ def known(values: Ints) -> Bools:
     return values != UNKNOWN
 
 
-def spans(a: Attributed) -> Launches:
+def spans(a: LinkedTrace) -> Launches:
     """T_py, T_dispatch, T_launch and T_exec of each launch (docs/measurement.md, "Spans")."""
     calls, ops, device = a.calls, a.ops, a.device
     executed = (
@@ -146,7 +146,7 @@ def spans(a: Attributed) -> Launches:
     )
 
 
-def _first_kernels(a: Attributed, call: Ints) -> tuple[Ints, Ints, Ints]:
+def _first_kernels(a: LinkedTrace, call: Ints) -> tuple[Ints, Ints, Ints]:
     """First kernel, number of kernels and their summed duration, of each call."""
     device = a.device
     kernels = np.flatnonzero((device.call >= 0) & (device.kind == _KERNEL))
@@ -163,7 +163,7 @@ def _first_kernels(a: Attributed, call: Ints) -> tuple[Ints, Ints, Ints]:
     return first, count.astype(np.int64), running[stop] - running[begin]
 
 
-def _stream_busy_until(a: Attributed) -> Ints:
+def _stream_busy_until(a: LinkedTrace) -> Ints:
     """For each device event: until when earlier events of its stream run; UNKNOWN for the first."""
     device = a.device
     result = np.full(len(device.start), UNKNOWN, np.int64)
@@ -177,7 +177,7 @@ def _stream_busy_until(a: Attributed) -> Ints:
     return result
 
 
-def _dispatch_begin(a: Attributed, call: Ints) -> tuple[Ints, Bools]:
+def _dispatch_begin(a: LinkedTrace, call: Ints) -> tuple[Ints, Bools]:
     """Where T_dispatch begins: the outermost op's start, or the end of its previous launch call.
 
     Kernel and graph launches only: a copy or memset on the way is taken out as memory time.
@@ -203,7 +203,7 @@ def _dispatch_begin(a: Attributed, call: Ints) -> tuple[Ints, Bools]:
     return begin[call], is_first[call]
 
 
-def _no_translation_between(a: Attributed, call: Ints, begin: Ints) -> Ints:
+def _no_translation_between(a: LinkedTrace, call: Ints, begin: Ints) -> Ints:
     """Time in memory, wait and module-loading calls of the call's thread in [begin, call start)."""
     calls = a.calls
     result = np.zeros(len(call), np.int64)
@@ -216,7 +216,7 @@ def _no_translation_between(a: Attributed, call: Ints, begin: Ints) -> Ints:
     return result
 
 
-def _gaps(a: Attributed) -> Ints:
+def _gaps(a: LinkedTrace) -> Ints:
     """T_py of each outermost op: since the previous outermost op or call of its thread ended."""
     ops, calls = a.ops, a.calls
     result = np.full(len(ops.start), UNKNOWN, np.int64)
@@ -241,7 +241,7 @@ def _gaps(a: Attributed) -> Ints:
     return result
 
 
-def _library(a: Attributed, name: Ints) -> tuple[Bools, Bools]:
+def _library(a: LinkedTrace, name: Ints) -> tuple[Bools, Bools]:
     distinct, inverse = ordinals(name)
     strings = a.trace.strings
     ids: list[int] = distinct.tolist()
@@ -253,7 +253,7 @@ def _library(a: Attributed, name: Ints) -> tuple[Bools, Bools]:
 
 
 def clean_gaps(launches: Launches) -> Ints:
-    """T_launch of clean launches: kernel launches whose stream was seen idle. Graph launches left
+    """T_launch of clean launches: kernel launches whose stream was idle. Graph launches are left
     out.
     """
     return launches.t_launch[launches.is_clean & ~launches.is_graph & known(launches.t_launch)]
@@ -285,7 +285,7 @@ def median_ns(values: Ints) -> int:
     return (int(ordered[half - 1]) + int(ordered[half]) + 1) // 2
 
 
-def decompose(a: Attributed, launches: Launches, floor: Floor) -> None:
+def decompose(a: LinkedTrace, launches: Launches, floor: Floor) -> None:
     """Fill dFT, dCT, dKT and dKT_fw of each launch, in place: docs/measurement.md, "Decomposition".
 
     `replay_dispatch` and `replay_launch` are set before, where a replay was matched.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.attribution import classification
-from analyzer.attribution.links import DEVICE_KINDS, Attributed
-from analyzer.trace.kineto import Finding
+from analyzer.attribution import classification, evidence
+from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
+from analyzer.trace.events import Finding
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Captured:
     shapes: list[str | None]
 
 
-def captures(source: Attributed) -> list[Captured]:
+def captures(source: LinkedTrace) -> list[Captured]:
     """The captures of a trace, in time order."""
     calls, ops, strings = source.calls, source.ops, source.trace.strings
     result: list[Captured] = []
@@ -53,7 +53,7 @@ def captures(source: Attributed) -> list[Captured]:
     return result
 
 
-def lend(target: Attributed, known: Sequence[Captured]) -> None:
+def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> None:
     """Give the kernels of graph replays the op and shapes of their captured launches.
 
     New texts are appended to `target.trace.strings`. Adds a finding that counts what resolved.
@@ -87,63 +87,64 @@ def lend(target: Attributed, known: Sequence[Captured]) -> None:
         kind_ids: list[int] = device.kind[events].tolist()
         names = [trace.strings[i] for i in name_ids]
         kinds = [DEVICE_KINDS[k] for k in kind_ids]
-        found = _find(names, kinds, known, last)
+        found = _repeated(names, kinds, captured, last)
         if found is None:
             continue
-        last, places, named = found
-        capture = known[last]
-        device.captured_op[events] = [text_id(capture.ops[p]) for p in places]
-        device.captured_shape[events] = [text_id(capture.shapes[p]) for p in places]
+        last = found.number
+        ops, shapes = captured[last].ops, captured[last].shapes
+        device.replay_op[events] = [text_id(ops[place]) for place in found.places]
+        device.replay_shape[events] = [text_id(shapes[place]) for place in found.places]
         resolved += len(events)
-        by_name += len(events) * named
-    total = len(members)
+        by_name += len(events) * found.by_name
+    trace.findings.append(_resolution(len(members), resolved, by_name, bool(captured)))
+
+
+def _resolution(total: int, resolved: int, by_name: int, has_capture: bool) -> Finding:
+    """How many device events of graph replays got their op, and why not all."""
     if resolved == total:
-        how = (
-            "names agree"
-            if by_name == resolved
-            else "matched by order and kind: the calls name no kernel"
-        )
-        message = (
-            f"all {total} device events of graph replays took their op from the capture ({how})"
-        )
-        trace.findings.append(Finding("graph_ops", "note", resolved, None, message))
-    else:
-        trace.findings.append(
-            Finding(
-                "graph_without_capture",
-                "warning",
-                total - resolved,
-                None,
-                f"{total - resolved} of {total} device events of graph replays have no op: "
-                + (
-                    "no capture in the trace matches them"
-                    if known
-                    else "the trace holds no capture; name one with --capture-trace"
-                ),
-            )
-        )
+        how = "names agree"
+        if by_name < resolved:
+            how = "matched by order and kind: the calls name no kernel"
+        return evidence.found("graph_ops", resolved, total=total, how=how)
+    why = "the trace holds no capture; name one with --capture-trace"
+    if has_capture:
+        why = "no capture in the trace matches them"
+    return evidence.found("graph_without_capture", total - resolved, total=total, why=why)
 
 
-def _find(
-    names: list[str], kinds: list[str], known: Sequence[Captured], last: int
-) -> tuple[int, list[int], bool] | None:
-    """The capture that a replay repeats: (its number, captured place of each event, checked by
-    name).
+@dataclass(frozen=True)
+class _Repeated:
+    """The capture that a replay repeats.
+
+    Attributes:
+        number: Its place among the captures.
+        places: The captured launch of each event of the replay.
+        by_name: Whether names agreed; else only order and kinds.
     """
-    for turn in range(len(known)):
+
+    number: int
+    places: list[int]
+    by_name: bool
+
+
+def _repeated(
+    names: list[str], kinds: list[str], captured: Sequence[Captured], last: int
+) -> _Repeated | None:
+    """The capture that a replay of these events repeats; `last` is that of the replay before."""
+    in_order = list(range(len(names)))
+    for i in range(len(captured)):
         # Piecewise graphs replay in the order in which they were captured.
-        number = (last + 1 + turn) % len(known)
-        capture = known[number]
+        number = (last + 1 + i) % len(captured)
+        capture = captured[number]
         if len(capture.kinds) != len(names):
             continue
         if any(capture.names):
-            if _agree(capture.names, names):
-                return number, list(range(len(names))), True
-            places = _by_occurrence(capture.names, names)
+            agree = _agree(capture.names, names)
+            places = in_order if agree else _by_occurrence(capture.names, names)
             if places is not None:
-                return number, places, True
+                return _Repeated(number, places, True)
         elif capture.kinds == kinds:
-            return number, list(range(len(names))), False
+            return _Repeated(number, in_order, False)
     return None
 
 
@@ -152,8 +153,8 @@ def _agree(captured: list[str | None], replayed: list[str]) -> bool:
 
 
 def _by_occurrence(captured: list[str | None], replayed: list[str]) -> list[int] | None:
-    """Streams may interleave otherwise than captured: the n-th launch of a name is its n-th
-    event.
+    """The captured launch of each event if streams interleave otherwise: by name, the n-th is the
+    n-th; None if the names differ.
     """
     if Counter(captured) != Counter(replayed):
         return None

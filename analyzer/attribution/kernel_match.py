@@ -10,6 +10,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from analyzer.attribution.decomposition import UNKNOWN, Launches, median_ns
+from analyzer.attribution.intervals import Ints
+from analyzer.attribution.kernel_identity import KernelIdentity
+from analyzer.trace.columns import op_shape
+
 TIERS = ("exact", "substring", "most_frequent", "unmatched")
 
 
@@ -60,6 +67,70 @@ class Match:
     replay: int | None
     same_configuration: bool | None
     reason: str | None
+
+
+class RunMatches:
+    """Matches of a run's kernel identities to its replays, by kernel id; they grow with its traces.
+
+    Attributes:
+        found: One a kernel identity.
+    """
+
+    def __init__(self, replays: Sequence[Replayed]) -> None:
+        self._replays = replays
+        self.found: list[Match] = []
+        # Median of the replay's samples by kernel id, in ns.
+        self._dispatch: list[int] = []
+        self._launch: list[int] = []
+
+    def add(self, identities: Sequence[KernelIdentity], durations: Ints) -> None:
+        """Match the identities that a trace has added.
+
+        Args:
+            identities: All of the run; those with a match already are left alone.
+            durations: The kernel duration of each identity in this trace, in ns.
+        """
+        new = identities[len(self.found) :]
+        traced = [_traced(identity, int(durations[identity.kernel_id])) for identity in new]
+        for found in match(traced, self._replays):
+            self.found.append(found)
+            replay = None if found.replay is None else self._replays[found.replay]
+            self._dispatch.append(_median(replay.dispatch_ns if replay else []))
+            self._launch.append(_median(replay.launch_ns if replay else []))
+
+    def set_replay_times(self, launches: Launches, kernel: Ints) -> None:
+        """Fill the replay columns of launches; `kernel` is the kernel id of each, -1 for none."""
+        for column, medians in (
+            ("replay_dispatch", self._dispatch),
+            ("replay_launch", self._launch),
+        ):
+            times = np.array([*medians, UNKNOWN], np.int64)  # kernel -1 takes the last
+            setattr(launches, column, np.where(launches.is_graph, UNKNOWN, times[kernel]))
+
+    def tiers(self, kernel: Ints) -> list[str]:
+        """The tier of each kernel id; "unmatched" for -1."""
+        tiers = [*(found.tier for found in self.found), "unmatched"]
+        return [tiers[i] for i in kernel.tolist()]
+
+
+def _traced(identity: KernelIdentity, duration_ns: int) -> Traced:
+    shape = op_shape(identity.shape or "")
+    return Traced(
+        clean_name=identity.clean_name,
+        grid=identity.grid,
+        block=identity.block,
+        shared_memory=identity.shared_memory,
+        op=identity.op,
+        dims=shape.dims,
+        types=shape.types,
+        strides=shape.strides,
+        concrete=shape.concrete,
+        duration_ns=duration_ns,
+    )
+
+
+def _median(samples: Sequence[int]) -> int:
+    return median_ns(np.array(samples)) if samples else UNKNOWN
 
 
 def match(traced: Sequence[Traced], replays: Sequence[Replayed]) -> list[Match]:

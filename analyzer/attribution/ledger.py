@@ -14,8 +14,8 @@ import numpy as np
 
 from analyzer.attribution.accounts import ACCOUNT, LibraryLaunches, cut, give_library
 from analyzer.attribution.decomposition import Launches, known
+from analyzer.attribution.events import LinkedTrace, Step
 from analyzer.attribution.intervals import Measure, union
-from analyzer.attribution.links import Attributed, Step
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Window:
     idle_ns: int
 
 
-def busy_measure(a: Attributed) -> Measure:
+def busy_measure(a: LinkedTrace) -> Measure:
     """Times at which any device is busy: the union of all device events with sound times."""
     good = ~a.device.bad
     return Measure(*union(a.device.start[good], a.device.end[good]))
@@ -50,7 +50,7 @@ def window(busy: Measure, step: Step) -> Window:
     return Window(inside, step.end - step.start - inside)
 
 
-def ledger(a: Attributed, launches: Launches, busy: Measure) -> list[Entry]:
+def ledger(a: LinkedTrace, launches: Launches, busy: Measure) -> list[Entry]:
     """Entries of every step and of the whole trace, for each thread that launches in it."""
     windows = [(i, step) for i, step in enumerate(a.steps) if step is not a.whole]
     windows.append((-1, a.whole))
@@ -76,7 +76,7 @@ def ledger(a: Attributed, launches: Launches, busy: Measure) -> list[Entry]:
     return entries
 
 
-def _launches_in(a: Attributed, thread: int, step: Step) -> bool:
+def _launches_in(a: LinkedTrace, thread: int, step: Step) -> bool:
     calls = a.calls
     return bool(
         (
@@ -90,7 +90,7 @@ def _launches_in(a: Attributed, thread: int, step: Step) -> bool:
 
 
 def _thread_entries(
-    a: Attributed,
+    a: LinkedTrace,
     launches: Launches,
     busy: Measure,
     thread: int,
@@ -125,11 +125,11 @@ def _thread_entries(
         low, high = np.searchsorted(start, (step.start, step.end))
         part = slice(int(low), int(high))
         ns = np.zeros(len(ACCOUNT), np.int64)
-        bare = np.zeros(len(ACCOUNT), np.int64)
+        exposed_ns = np.zeros(len(ACCOUNT), np.int64)
         np.add.at(ns, account[part], (end - start)[part])
-        np.add.at(bare, account[part], exposed[part])
+        np.add.at(exposed_ns, account[part], exposed[part])
         entries += [
-            Entry(number, thread, thread == step.thread, name, int(ns[i]), int(bare[i]))
+            Entry(number, thread, thread == step.thread, name, int(ns[i]), int(exposed_ns[i]))
             for name, i in ACCOUNT.items()
         ]
     return entries

@@ -12,9 +12,9 @@ import numpy as np
 
 from analyzer.attribution import classification
 from analyzer.attribution.decomposition import UNKNOWN, Floor, Launches, known
+from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.attribution.intervals import Bools, Ints, length, union
 from analyzer.attribution.ledger import Window
-from analyzer.attribution.links import DEVICE_KINDS, Attributed
 
 _KERNEL_LAUNCH = classification.LAUNCH_KINDS.index("kernel")
 _GRAPH = classification.LAUNCH_KINDS.index("graph")
@@ -77,7 +77,7 @@ def hdbi(device_ns: int | None, orchestration_ns: int | None) -> float | None:
 
 
 def of_step(
-    a: Attributed,
+    a: LinkedTrace,
     launches: Launches,
     floor: Floor,
     number: int | None,
@@ -176,7 +176,7 @@ def _sum(values: Ints) -> int | None:
     return int(values.sum()) if known(values).all() else None
 
 
-def _busy(a: Attributed, event: Bools) -> int:
+def _busy(a: LinkedTrace, event: Bools) -> int:
     device = a.device
     good = event & ~device.bad
     total = 0

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import executors, sources
-from analyzer.ingest.prepare import Prepared, prepare
+from analyzer.ingest.pipeline import Prepared, prepare
 from analyzer.ingest.sources import Options, Source
 from analyzer.store import DEFAULT_STORE, Store, open_store, originals
 from analyzer.store.store import LOCK_PATIENCE_S
 from analyzer.store.write import write_run
-from analyzer.trace.kineto import Finding
+from analyzer.trace.events import Finding
 from schemas.errors import HostboundError
 
 

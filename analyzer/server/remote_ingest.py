@@ -17,7 +17,7 @@ from analyzer.ingest.load import Ingested
 from analyzer.server.client import Client
 from analyzer.server.discovery import Owner
 from analyzer.server.uploads.archives import CAPTURE_FOLDER
-from analyzer.trace.kineto import Finding
+from analyzer.trace.events import Finding
 from schemas.errors import HostboundError
 
 Progress = Callable[[str, int, int], None]

@@ -9,7 +9,7 @@ separator.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,46 @@ ROW = np.dtype(
         )
     ]
 )
+
+
+class OpShape(NamedTuple):
+    """What an operator was called with, each as its JSON text; None where the trace has none."""
+
+    dims: str | None
+    types: str | None
+    strides: str | None
+    concrete: str | None
+
+
+class LaunchConfig(NamedTuple):
+    """How a kernel was launched: grid and block as JSON texts, shared memory in bytes."""
+
+    grid: str | None
+    block: str | None
+    shared_memory: int | None
+    registers: int | None
+
+
+def op_shape(text: str) -> OpShape:
+    """Split a text of the column `shape`; an empty one has nothing."""
+    parts = [*text.split(UNIT_SEPARATOR), "", "", "", ""][:4]
+    return OpShape(*(part or None for part in parts))
+
+
+def launch_config(text: str) -> LaunchConfig:
+    """Split a text of the column `config`; an empty one has nothing."""
+    if not text:
+        return LaunchConfig(None, None, None, None)
+    grid, block, shared, registers = text.split(UNIT_SEPARATOR)
+    return LaunchConfig(grid or None, block or None, _int(shared), _int(registers))
+
+
+def _int(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
 
 NEED_MORE, END, ODD, BAD, NO_MEMORY = range(5)
 

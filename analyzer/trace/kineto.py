@@ -11,45 +11,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from analyzer.trace import native_scanner, repair
-from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Rows, Scanner
+from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Scanner
+from analyzer.trace.events import Finding, FindingKind, Trace, finding
 from analyzer.trace.native_scanner import NativeScanner
 from analyzer.trace.pure_scanner import PureScanner
-from analyzer.trace.stream import TraceError, TraceStream
-
-OP_CATEGORIES = ("cpu_op", "operator")
-CALL_CATEGORIES = (
-    "cuda_runtime",
-    "cuda_driver",
-    "runtime",
-    "driver",
-    "hip_runtime",
-    "hip_driver",
-    "mtia_runtime",
-    "xpu_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
-)
-DEVICE_CATEGORIES = {
-    "kernel": "kernel",
-    "gpu_memcpy": "memcpy",
-    "memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "memset": "memset",
-    "mtia_ccp_events": "mtia",
-}
-ANNOTATION_CATEGORIES = ("user_annotation",)
-PYTHON_CATEGORIES = ("python_function",)
-
-# An event this far from the trace's middle, or this long, has lost its clock.
-LOST_CLOCK_NS = 30 * 86_400 * 10**9
+from analyzer.trace.reader import DEFAULTS, ReadOptions
+from analyzer.trace.stream import SPACE, Feed, TraceError, TraceStream, first_bytes
 
 # A lone quote is a string whose end is in the next piece.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]:,]', re.DOTALL)
@@ -62,88 +33,88 @@ _MOST_HELD = 64 << 20
 _SKIPPED_METADATA = {"traceEvents", "INFO", "ERROR", "WARNING"}
 
 
-@dataclass
-class Finding:
-    """Something about a trace that its reader should know.
+_FINDINGS = {
+    "trailing_data": FindingKind(
+        "warning", "extra data after the end of the trace at byte {at} was left out"
+    ),
+    "several_documents": FindingKind(
+        "warning",
+        "the file holds {count} traces, one after the other (several ranks wrote it?); this is "
+        "number {number}, all are loaded",
+    ),
+    "truncated": FindingKind(
+        "warning",
+        "the trace is truncated: it ends at byte {at} before its end; what follows is missing from "
+        "every figure",
+    ),
+    "array_without_end": FindingKind(
+        "note", "the list of events has no closing bracket, as a stopped program leaves it"
+    ),
+    "dropped_event": FindingKind(
+        "warning", "{events} could not be read as JSON and {were} dropped{first}"
+    ),
+    "bad_utf8": FindingKind(
+        "warning", "{events} held bytes that are not UTF-8; they are kept as \\xNN{first}"
+    ),
+    "backslashes": FindingKind(
+        "warning", "{events} held unescaped backslashes; they were taken literally{first}"
+    ),
+    "control_characters": FindingKind(
+        "note", "{events} held raw control characters; they are kept{first}"
+    ),
+    "nonfinite": FindingKind(
+        "note", "{events} held values such as inf or nan; they are unknown{first}"
+    ),
+    "trailing_comma": FindingKind(
+        "note", "a comma stood before a closing bracket{first}; it was ignored"
+    ),
+    "odd_value": FindingKind(
+        "warning", "{count} values were no numbers or beyond 64 bits; they are unknown{first}"
+    ),
+    "no_time": FindingKind("warning", "{events} had no start or duration and were left out"),
+    "metadata_before": FindingKind(
+        "warning", "the fields before the events could not be read{first}"
+    ),
+    "metadata_after": FindingKind(
+        "warning", "the fields after the events could not be read{first}"
+    ),
+}
 
-    Attributes:
-        code: Stable short name.
-        severity: "warning" (figures may suffer) or "note".
-        place: First place seen, in words, or None.
-    """
 
-    code: str
-    severity: str
-    count: int
-    place: str | None
-    message: str
-
-
-@dataclass
-class Trace:
-    """One document's events as columns, and what was found on the way.
-
-    Attributes:
-        rows: Kept X events (`rows.ROW`), in file order, each with a time.
-        strings: Texts by id.
-        counts: Events by (ph, cat), of all phases.
-        thread_names: thread_name metadata by (pid, tid) JSON texts.
-    """
-
-    path: Path
-    document: int
-    rows: Rows
-    strings: list[str]
-    counts: dict[tuple[str, str], int]
-    events: int
-    json_bytes: int
-    metadata: dict[str, Any]
-    thread_names: dict[tuple[str, str], str]
-    findings: list[Finding] = field(default_factory=list[Finding])
-
-    def categories(self) -> dict[int, str]:
-        """String id of each category that occurs, with its lower-case text."""
-        ids: list[int] = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
-        return {i: self.strings[i].lower() for i in ids}
+def _finding(code: str, count: int, at: int) -> Finding:
+    """The finding of a code that was first seen at a byte; -1: no place."""
+    return finding(
+        _FINDINGS,
+        code,
+        count,
+        f"byte {at}" if at >= 0 else None,
+        at=at,
+        first=f" (first at byte {at})" if at >= 0 else "",
+        events="1 event" if count == 1 else f"{count} events",
+        were="was" if count == 1 else "were",
+    )
 
 
-def read(
-    path: Path,
-    *,
-    keep_python: bool = False,
-    progress: Callable[[int], None] | None = None,
-    most_bytes: int | None = None,
-    most_events: int | None = None,
-) -> list[Trace]:
-    """Read all documents of a trace file.
+def sniff(path: Path) -> bool:
+    """Return whether a file begins as JSON does; `read` tells what is wrong with one that fails."""
+    return first_bytes(path).lstrip(SPACE)[:1] in (b"{", b"[")
 
-    Args:
-        path: `.json` or `.json.gz` (told apart by content, not by name).
-        keep_python: Keep `python_function` events; they are counted in any case.
-        progress: Called with the file bytes read so far.
-        most_bytes, most_events: JSON bytes in the file, and events in a document, that are read.
+
+def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
+    """Read all documents of a `.json` or `.json.gz` file (told apart by content, not by name).
 
     Raises:
         TraceError: The file cannot be read, is no trace, holds no event, or more than is read. The
             message is one line.
     """
     traces: list[Trace] = []
-    with TraceStream(path, most_bytes) as stream:
-        feed = _Feed(stream, progress)
+    with TraceStream(path, options.most_bytes) as stream:
+        feed = Feed(stream, options.progress)
         while feed.skip_space():
             if traces and feed.buffer[feed.at] not in b"{[":
-                traces[-1].findings.append(
-                    Finding(
-                        "trailing_data",
-                        "warning",
-                        1,
-                        f"byte {feed.place()}",
-                        f"extra data after the end of the trace at byte {feed.place()} was left "
-                        "out",
-                    )
-                )
+                traces[-1].findings.append(_finding("trailing_data", 1, feed.place()))
                 break
-            traces.append(_Document(feed, len(traces), keep_python, most_events).read())
+            traces.append(_Document(feed, len(traces), options).read())
         if not traces:
             what = f" ({stream.broken})" if stream.broken else ""
             raise TraceError(
@@ -154,76 +125,26 @@ def read(
     if len(traces) > 1:
         for trace in traces:
             trace.findings.append(
-                Finding(
-                    "several_documents",
-                    "warning",
-                    len(traces),
-                    None,
-                    f"the file holds {len(traces)} traces, one after the other (several ranks "
-                    f"wrote it?); this is number {trace.document + 1}, all are loaded",
-                )
+                finding(_FINDINGS, "several_documents", len(traces), number=trace.document + 1)
             )
     return traces
-
-
-class _Feed:
-    """What is held of the stream: `buffer[at:]` is not read yet."""
-
-    def __init__(self, stream: TraceStream, progress: Callable[[int], None] | None) -> None:
-        self.stream = stream
-        self._pieces = iter(stream)
-        self._progress = progress
-        self.buffer = b""
-        self.at = 0
-        self.base = 0
-        self.ended = False
-
-    def place(self, at: int | None = None) -> int:
-        """Byte offset in the decompressed file."""
-        return self.base + (self.at if at is None else at)
-
-    def more(self) -> bool:
-        """Append the next piece; False at the end of the stream."""
-        piece = next(self._pieces, None)
-        if piece is None:
-            self.ended = True
-            return False
-        self.base += self.at
-        self.buffer = self.buffer[self.at :] + piece
-        self.at = 0
-        if self._progress:
-            self._progress(self.stream.compressed_position())
-        return True
-
-    def skip_space(self) -> bool:
-        """Go to the next character that is no white space; False if there is none."""
-        while True:
-            rest = self.buffer[self.at : self.at + 65_536]
-            kept = rest.lstrip(b" \t\r\n\x00\xef\xbb\xbf")
-            self.at += len(rest) - len(kept)
-            if kept:
-                return True
-            if self.at >= len(self.buffer) and not self.more():
-                return False
 
 
 class _Document:
     """Reads one document off the feed."""
 
-    def __init__(
-        self, feed: _Feed, number: int, keep_python: bool, most_events: int | None
-    ) -> None:
+    def __init__(self, feed: Feed, number: int, options: ReadOptions) -> None:
         self.feed = feed
-        self.most_events = most_events
+        self.most_events = options.most_events
         self.number = number
-        self.keep_python = keep_python
+        self.keep_python = options.keep_python
         self.found: dict[str, tuple[int, int]] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
         lib = native_scanner.library()
         self.scanner: Scanner = (
-            NativeScanner(lib, keep_python, self._odd)
+            NativeScanner(lib, self.keep_python, self._odd)
             if lib
-            else PureScanner(keep_python, self._odd)
+            else PureScanner(self.keep_python, self._odd)
         )
         self.path = feed.stream.path
 
@@ -466,32 +387,6 @@ class _Document:
         else:
             self.note("array_without_end", feed.place())
         feed.at = len(feed.buffer)
-
-
-def _finding(code: str, count: int, place: int) -> Finding:
-    where = f"byte {place}" if place >= 0 else None
-    at = f" (first at byte {place})" if place >= 0 else ""
-    events = "event" if count == 1 else "events"
-    messages = {
-        "truncated": f"the trace is truncated: it ends at byte {place} before its end; "
-        "what follows is missing from every figure",
-        "array_without_end": "the list of events has no closing bracket, as a stopped program "
-        "leaves it",
-        "dropped_event": f"{count} {events} could not be read as JSON and "
-        f"{'was' if count == 1 else 'were'} dropped{at}",
-        "bad_utf8": f"{count} {events} held bytes that are not UTF-8; they are kept as \\xNN{at}",
-        "backslashes": f"{count} {events} held unescaped backslashes; they were taken "
-        f"literally{at}",
-        "control_characters": f"{count} {events} held raw control characters; they are kept{at}",
-        "nonfinite": f"{count} {events} held values such as inf or nan; they are unknown{at}",
-        "trailing_comma": f"a comma stood before a closing bracket{at}; it was ignored",
-        "odd_value": f"{count} values were no numbers or beyond 64 bits; they are unknown{at}",
-        "no_time": f"{count} {events} had no start or duration and were left out",
-        "metadata_before": f"the fields before the events could not be read{at}",
-        "metadata_after": f"the fields after the events could not be read{at}",
-    }
-    note = code in ("array_without_end", "control_characters", "nonfinite", "trailing_comma")
-    return Finding(code, "note" if note else "warning", count, where, messages[code])
 
 
 def _show(text: bytes) -> str:

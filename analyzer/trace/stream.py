@@ -11,7 +11,7 @@ import gzip
 import queue
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -28,6 +28,7 @@ _DAMAGED = (gzip.BadGzipFile, zlib.error, cast("type[Exception]", fast_error))
 
 PIECE_BYTES = 4 << 20
 _AHEAD = 3
+SPACE = b" \t\r\n\x00\xef\xbb\xbf"  # what may stand before a document: a byte order mark too
 
 
 class TraceError(HostboundError):
@@ -122,3 +123,59 @@ class TraceStream:
                 return
             except queue.Full:
                 continue
+
+
+def first_bytes(path: Path, size: int = 4096) -> bytes:
+    """Return the first decompressed bytes of a file; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            is_gzip = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            source = cast(
+                "IO[bytes]",
+                fast_gzip.open(file) if is_gzip else file,  # pyright: ignore[reportUnknownMemberType]
+            )
+            return source.read(size)
+    except (OSError, EOFError, *_DAMAGED):
+        return b""
+
+
+class Feed:
+    """What is held of the stream: `buffer[at:]` is not read yet."""
+
+    def __init__(self, stream: TraceStream, progress: Callable[[int], None] | None) -> None:
+        self.stream = stream
+        self._pieces = iter(stream)
+        self._progress = progress
+        self.buffer = b""
+        self.at = 0
+        self.base = 0
+        self.ended = False
+
+    def place(self, at: int | None = None) -> int:
+        """Byte offset in the decompressed file."""
+        return self.base + (self.at if at is None else at)
+
+    def more(self) -> bool:
+        """Append the next piece; False at the end of the stream."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.ended = True
+            return False
+        self.base += self.at
+        self.buffer = self.buffer[self.at :] + piece
+        self.at = 0
+        if self._progress:
+            self._progress(self.stream.compressed_position())
+        return True
+
+    def skip_space(self) -> bool:
+        """Go to the next character that is no white space; False if there is none."""
+        while True:
+            rest = self.buffer[self.at : self.at + 65_536]
+            kept = rest.lstrip(SPACE)
+            self.at += len(rest) - len(kept)
+            if kept:
+                return True
+            if self.at >= len(self.buffer) and not self.more():
+                return False

@@ -18,7 +18,9 @@ import numpy as np
 from analyzer.trace import kineto, native_scanner
 from analyzer.trace import stream as trace_stream
 from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_DUR, HAS_EXTERNAL, HAS_TS
-from analyzer.trace.kineto import Trace
+from analyzer.trace.events import Trace
+from analyzer.trace.reader import ReadOptions
+from analyzer.trace.stream import TraceError
 
 Time = int | float | str
 
@@ -167,7 +169,7 @@ def read_both(data: bytes, folder: Path, piece: int = 4 << 20) -> list[Trace]:
     """
     path = folder / "t.json"
     path.write_bytes(data)
-    outcomes: list[list[Trace] | kineto.TraceError] = []
+    outcomes: list[list[Trace] | TraceError] = []
     library = native_scanner.library()
     for lib in [library, None] if library else [None]:
         with (
@@ -175,11 +177,11 @@ def read_both(data: bytes, folder: Path, piece: int = 4 << 20) -> list[Trace]:
             mock.patch.object(trace_stream, "PIECE_BYTES", piece),
         ):
             try:
-                outcomes.append(kineto.read(path, keep_python=True))
-            except kineto.TraceError as error:
+                outcomes.append(kineto.read(path, ReadOptions(keep_python=True)))
+            except TraceError as error:
                 outcomes.append(error)
     first, last = outcomes[0], outcomes[-1]
-    if isinstance(first, kineto.TraceError) or isinstance(last, kineto.TraceError):
+    if isinstance(first, TraceError) or isinstance(last, TraceError):
         assert str(first) == str(last)
         assert "\n" not in str(first)
         raise first  # type: ignore[misc]

@@ -194,7 +194,7 @@ def _options(task: Task) -> Any:
 
 def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> dict[str, Any]:
     from analyzer import ingest
-    from analyzer.ingest import prepare, sources
+    from analyzer.ingest import pipeline, sources
     from analyzer.store import open_store
 
     store = open_store(task.store)
@@ -202,7 +202,7 @@ def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> 
         source = sources.describe(path, name, options)
         stored = None if task.metadata.get("replace") else ingest.already_stored(store, source)
         if stored is None:
-            prepared = prepare.prepare(source)
+            prepared = pipeline.prepare(source)
             prepared.tables["runs"] = _with_origin(prepared.tables["runs"], task.origin)
             with turn():
                 stored = ingest.write(store, prepared)

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, settings
 
-from analyzer.attribution.links import Attributed, attribute
+from analyzer.attribution.events import LinkedTrace
+from analyzer.attribution.links import link_trace
 from analyzer.ingest import ingest
 from analyzer.trace import kineto, native_scanner
 from tests.support.tracebuilder import TraceBuilder
@@ -43,12 +44,12 @@ def scanner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def linked(tmp_path: Path) -> Callable[..., Attributed]:
+def linked(tmp_path: Path) -> Callable[..., LinkedTrace]:
     """Read and link a built trace."""
 
-    def link(built: TraceBuilder, *globs: str) -> Attributed:
+    def link(built: TraceBuilder, *globs: str) -> LinkedTrace:
         (one,) = kineto.read(built.write(tmp_path / "linked.json"))
-        return attribute(one, globs)
+        return link_trace(one, globs)
 
     return link
 

@@ -12,7 +12,7 @@ import pytest
 
 from analyzer.attribution import decomposition, ledger, totals
 from analyzer.attribution.decomposition import known
-from analyzer.attribution.links import attribute
+from analyzer.attribution.links import link_trace
 from analyzer.trace import kineto
 
 STEPS = ("step#*", "graph_replay#*", "graph_capture")
@@ -42,7 +42,7 @@ def steps(request: pytest.FixtureRequest, shared_dir: Path):
     folder = shared_dir / "traces" / "h200"
     expected = json.loads((folder / "method.json").read_text())["files"]
     (trace,) = kineto.read(folder / f"{request.param}.json.gz")
-    a = attribute(trace, STEPS)
+    a = link_trace(trace, STEPS)
     launches = decomposition.spans(a)
     floor = decomposition.trace_floor(decomposition.clean_gaps(launches))
     decomposition.decompose(a, launches, floor)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from analyzer.attribution import decomposition, ledger, totals
 from analyzer.attribution.decomposition import UNKNOWN, Floor, known
-from analyzer.attribution.links import Attributed, attribute
+from analyzer.attribution.events import LinkedTrace
+from analyzer.attribution.links import link_trace
 from analyzer.trace import kineto
 from tests.support.tracebuilder import TraceBuilder
 
@@ -69,14 +70,14 @@ def traces(draw: st.DrawFn) -> TraceBuilder:
 
 
 FLOORS = st.sampled_from([Floor("none", UNKNOWN, {}), Floor("null_kernel", 3_000, {})])
-Analysed = tuple[Attributed, decomposition.Launches, Floor]
+Analysed = tuple[LinkedTrace, decomposition.Launches, Floor]
 
 
 @pytest.fixture
 def analyse(tmp_path) -> Callable[..., Analysed]:
     def run(built: TraceBuilder, floor: Floor) -> Analysed:
         (trace,) = kineto.read(built.write(tmp_path / "p.json"))
-        a = attribute(trace, ["step#*"])
+        a = link_trace(trace, ["step#*"])
         launches = decomposition.spans(a)
         decomposition.decompose(a, launches, floor)
         return a, launches, floor
@@ -84,7 +85,7 @@ def analyse(tmp_path) -> Callable[..., Analysed]:
     return run
 
 
-def brute_busy(a: Attributed, start: int, end: int) -> int:
+def brute_busy(a: LinkedTrace, start: int, end: int) -> int:
     """Nanoseconds of a window in which any device ran, moment by moment (times are whole us)."""
     moments = np.zeros((end - start) // 1000, bool)
     for s, e in zip(a.device.start.tolist(), a.device.end.tolist(), strict=True):

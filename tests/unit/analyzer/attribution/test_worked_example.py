@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.attribution import decomposition, ledger, totals
 from analyzer.attribution.decomposition import Floor, Launches
-from analyzer.attribution.links import Attributed
+from analyzer.attribution.events import LinkedTrace
 from tests.support.tracebuilder import worked_example
 
 US = 1000
@@ -21,7 +21,7 @@ def approx_us(values: np.ndarray) -> list[float]:
 
 
 @pytest.fixture
-def example(linked: Callable[..., Attributed]) -> tuple[Attributed, Launches, Floor]:
+def example(linked: Callable[..., LinkedTrace]) -> tuple[LinkedTrace, Launches, Floor]:
     a = linked(worked_example(), "step#*")
     launches = decomposition.spans(a)
     floor = Floor("null_kernel", 40 * US, {})

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from analyzer.attribution.links import attribute
-from analyzer.trace.kineto import Trace, TraceError
+from analyzer.attribution.links import link_trace
+from analyzer.trace.events import Trace
+from analyzer.trace.stream import TraceError
 from tests.support.tracebuilder import TraceBuilder, assert_same_trace, findings, read_both
 
 EPOCH_US = 1_712_195_495_000_000
@@ -88,7 +89,7 @@ def with_fault(i: int, place: int, fault: bytes) -> bytes:
 
 
 def device_ns(trace: Trace) -> int:
-    a = attribute(trace)
+    a = link_trace(trace)
     return int((a.device.end - a.device.start).sum())
 
 
@@ -188,7 +189,7 @@ def test_an_odd_value_in_any_field_loses_no_event_in_silence(tmp_path, where, va
     assert found.get("dropped_event", 0) == 0
     if path != ("ph",):
         assert len(trace.rows) + found.get("no_time", 0) == KEPT
-    attribute(trace)
+    link_trace(trace)
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "NaN", "N/A", "-nan", "Infinity"])
@@ -225,7 +226,7 @@ def test_a_lost_clock_is_counted_and_in_no_sum(tmp_path, i, fault) -> None:
     texts = event_texts()
     texts[i] = json.dumps(event).replace('"@@"', value)
     (trace,) = read_both(document(texts), tmp_path)
-    a = attribute(trace)
+    a = link_trace(trace)
     assert len(a.device.start) == 3
     assert int(a.device.bad.sum()) == 1
     assert (a.device.call >= 0).all()  # still attributed

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from analyzer.attribution import graph_replay
+from analyzer.attribution.events import LinkedTrace
 from analyzer.attribution.intervals import Nest, length, union
-from analyzer.attribution.links import Attributed, attribute
+from analyzer.attribution.links import link_trace
 from analyzer.trace import kineto, native_scanner
+from analyzer.trace.reader import ReadOptions
 from tests.support.tracebuilder import assert_same_trace
 
 # Names only, so that a machine without the traces still collects and says what it misses.
@@ -69,12 +71,12 @@ def facts_of(shared: Path, name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=TRACES)
 def recorded(
     request: pytest.FixtureRequest, shared_dir: Path
-) -> Iterator[tuple[Attributed, dict[str, Any]]]:
+) -> Iterator[tuple[LinkedTrace, dict[str, Any]]]:
     (trace,) = kineto.read(shared_dir / "traces" / f"{request.param}.json.gz")
-    return attribute(trace), facts_of(shared_dir, request.param)
+    return link_trace(trace), facts_of(shared_dir, request.param)
 
 
-def gpu(a: Attributed) -> np.ndarray:
+def gpu(a: LinkedTrace) -> np.ndarray:
     return a.device.kind < 3
 
 
@@ -136,7 +138,7 @@ def test_device_events_link_to_calls_and_ops(recorded) -> None:
         assert not (in_op & ~in_any).any()
 
 
-def innermost_of_all(a: Attributed) -> np.ndarray:
+def innermost_of_all(a: LinkedTrace) -> np.ndarray:
     """Innermost op or region around each call."""
     nest = Nest(a.ops.thread, a.ops.start, a.ops.end, a.ops.index)
     return nest.innermost(a.calls.thread, a.calls.start)
@@ -163,7 +165,7 @@ def test_graph_launches_own_their_events(recorded) -> None:
         assert int(owned.max()) == graph["gpu_events_per_launch_max"]
 
 
-def busy(a: Attributed, at: np.ndarray) -> int:
+def busy(a: LinkedTrace, at: np.ndarray) -> int:
     total = 0
     for device in np.unique(a.device.device[at]).tolist():
         own = at & (a.device.device == device)
@@ -222,13 +224,13 @@ def test_the_first_start_and_the_span_are_exact(recorded) -> None:
 def test_a_capture_lends_ops_to_every_event_of_its_replays(
     shared_dir: Path, capture: str, replay: str, events: int
 ) -> None:
-    def load(name: str) -> Attributed:
-        return attribute(kineto.read(shared_dir / "traces" / f"{name}.json.gz")[0])
+    def load(name: str) -> LinkedTrace:
+        return link_trace(kineto.read(shared_dir / "traces" / f"{name}.json.gz")[0])
 
     target = load(replay)
-    graph_replay.lend(target, graph_replay.captures(load(capture)))
+    graph_replay.resolve_replay_ops(target, graph_replay.captures(load(capture)))
     assert int((target.device.graph_index >= 0).sum()) == events
-    assert int((target.device.captured_op >= 0).sum()) == events
+    assert int((target.device.replay_op >= 0).sum()) == events
     (note,) = [f for f in target.trace.findings if f.code == "graph_ops"]
     assert note.count == events
 
@@ -237,11 +239,11 @@ def test_captured_ops_of_a_replay_are_those_of_the_capture(shared_dir: Path) -> 
     """The full-graph pair: the most frequent ops, as the independent reader counted them."""
     pair = "mi300-vllm-full-graph-{}.json.gz"
     capture, target = (
-        attribute(kineto.read(shared_dir / "traces" / pair.format(end))[0])
+        link_trace(kineto.read(shared_dir / "traces" / pair.format(end))[0])
         for end in ("capture", "replay")
     )
-    graph_replay.lend(target, graph_replay.captures(capture))
-    found = Counter(target.trace.strings[i] for i in target.device.captured_op.tolist() if i >= 0)
+    graph_replay.resolve_replay_ops(target, graph_replay.captures(capture))
+    found = Counter(target.trace.strings[i] for i in target.device.replay_op.tolist() if i >= 0)
     facts = json.loads((shared_dir / "traces" / "facts.json").read_text())["pairs"]
     for names, pair_facts in facts.items():
         if "full-graph" in names:
@@ -251,10 +253,10 @@ def test_captured_ops_of_a_replay_are_those_of_the_capture(shared_dir: Path) -> 
 
 def test_a_capture_of_another_graph_lends_nothing(shared_dir: Path) -> None:
     folder = shared_dir / "traces"
-    capture = attribute(kineto.read(folder / "mi300-vllm-full-graph-capture.json.gz")[0])
-    target = attribute(kineto.read(folder / "mi300-sglang-decode-graph-replay.json.gz")[0])
-    graph_replay.lend(target, graph_replay.captures(capture))
-    assert int((target.device.captured_op >= 0).sum()) == 0
+    capture = link_trace(kineto.read(folder / "mi300-vllm-full-graph-capture.json.gz")[0])
+    target = link_trace(kineto.read(folder / "mi300-sglang-decode-graph-replay.json.gz")[0])
+    graph_replay.resolve_replay_ops(target, graph_replay.captures(capture))
+    assert int((target.device.replay_op >= 0).sum()) == 0
     assert "graph_without_capture" in {f.code for f in target.trace.findings}
 
 
@@ -265,7 +267,7 @@ def test_both_scanners_give_equal_rows(
     if native_scanner.library() is None:
         pytest.skip("the C scanner is not built here")
     path = shared_dir / "traces" / f"{name}.json.gz"
-    native = kineto.read(path, keep_python=True)
+    native = kineto.read(path, ReadOptions(keep_python=True))
     monkeypatch.setattr(native_scanner, "library", lambda: None)
-    for x, y in zip(native, kineto.read(path, keep_python=True), strict=True):
+    for x, y in zip(native, kineto.read(path, ReadOptions(keep_python=True)), strict=True):
         assert_same_trace(x, y)

@@ -1,0 +1,375 @@
+"""The events of one trace by class, in narrow columns: operators, calls, device events, steps.
+
+Ids are ordinals in the arrays; -1 is none. Times are integer nanoseconds on the trace's clock. The
+columns of links are empty until `links.py` and `steps.py` fill them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.attribution import classification
+from analyzer.attribution.intervals import Bools, Ints, ordinals
+from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_EXTERNAL
+from analyzer.trace.events import (
+    ANNOTATION_CATEGORIES,
+    CALL_CATEGORIES,
+    DEVICE_CATEGORIES,
+    OP_CATEGORIES,
+    PYTHON_CATEGORIES,
+    Trace,
+)
+
+DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia")
+
+# An event this far from the trace's middle, or this long, has lost its clock.
+LOST_CLOCK_NS = 30 * 86_400 * 10**9
+
+
+def _unlinked() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass
+class Ops:
+    """Operators and regions, sorted as in the file.
+
+    Attributes:
+        dur: As written; `end` is `start` where the time is bad.
+        parent: The op or region that encloses it.
+        outermost: The outermost op around it, itself at the top; regions do not count.
+    """
+
+    index: Ints
+    thread: Ints
+    name: Ints
+    start: Ints
+    dur: Ints
+    end: Ints
+    bad: Bools
+    region: Bools
+    external: Ints
+    has_external: Bools
+    shape: Ints
+    parent: Ints = field(default_factory=_unlinked)
+    outermost: Ints = field(default_factory=_unlinked)
+    step: Ints = field(default_factory=_unlinked)
+
+
+@dataclass
+class Calls:
+    """Runtime and driver API calls.
+
+    Attributes:
+        dur: As written; `end` is `start` where the time is bad.
+        account, kind: Places in `classification.ACCOUNTS` and `LAUNCH_KINDS`.
+        kernel_name: String id of the kernel that the call names (AMD).
+        op, outermost: Innermost and outermost op around it.
+        device_events: How many device events it started.
+        capture: Number of the graph capture that recorded it.
+    """
+
+    index: Ints
+    thread: Ints
+    name: Ints
+    start: Ints
+    dur: Ints
+    end: Ints
+    bad: Bools
+    account: Ints
+    kind: Ints
+    no_translation: Bools
+    correlation: Ints
+    external: Ints
+    has_external: Bools
+    kernel_name: Ints
+    op: Ints = field(default_factory=_unlinked)
+    outermost: Ints = field(default_factory=_unlinked)
+    step: Ints = field(default_factory=_unlinked)
+    device_events: Ints = field(default_factory=_unlinked)
+    capture: Ints = field(default_factory=_unlinked)
+
+
+@dataclass
+class DeviceEvents:
+    """Kernels, copies, memsets (and MTIA events).
+
+    Attributes:
+        kind: Place in DEVICE_KINDS.
+        dur: As written; `end` is `start` where the time is bad.
+        lane: Ordinal of (device, stream).
+        call, op: The call that started it, and that call's op.
+        replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
+            when its graph was captured.
+        graph_index: Place among the events of its graph launch.
+    """
+
+    index: Ints
+    kind: Ints
+    name: Ints
+    device: Ints
+    stream: Ints
+    start: Ints
+    dur: Ints
+    end: Ints
+    bad: Bools
+    correlation: Ints
+    external: Ints
+    has_external: Bools
+    bytes: Ints
+    has_bytes: Bools
+    config: Ints
+    lane: Ints
+    call: Ints = field(default_factory=_unlinked)
+    op: Ints = field(default_factory=_unlinked)
+    replay_op: Ints = field(default_factory=_unlinked)
+    replay_shape: Ints = field(default_factory=_unlinked)
+    graph_index: Ints = field(default_factory=_unlinked)
+    step: Ints = field(default_factory=_unlinked)
+
+
+@dataclass
+class PythonFunctions:
+    """Calls of Python functions, where the trace was read with them."""
+
+    index: Ints
+    thread: Ints
+    name: Ints
+    start: Ints
+    dur: Ints
+
+
+@dataclass
+class Step:
+    """A window of the host's time: [start, end)."""
+
+    name: str
+    phase: str
+    index: int
+    start: int
+    end: int
+    thread: int = -1
+
+
+@dataclass
+class LinkedTrace:
+    """One trace, linked.
+
+    Attributes:
+        threads: The (pid, tid) JSON texts of each thread ordinal.
+        steps: In order of start; `[whole]` if nothing marks steps.
+        whole: The window of all events with sound times.
+        step_globs: The annotation patterns that found the steps; empty if none did.
+    """
+
+    trace: Trace
+    threads: list[tuple[str, str]]
+    ops: Ops
+    calls: Calls
+    device: DeviceEvents
+    steps: list[Step]
+    whole: Step
+    python: PythonFunctions
+    step_globs: tuple[str, ...]
+
+
+@dataclass
+class Annotations:
+    """The annotations of a trace, bad times left out."""
+
+    names: list[str]
+    start: Ints
+    end: Ints
+    thread: Ints
+
+
+def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
+    """Return the rows by class, in narrow columns; nothing is linked yet."""
+    rows = _Rows.of(trace)
+    ops = _ops(rows, rows.places(OP_CATEGORIES))
+    calls = _calls(rows, rows.places(CALL_CATEGORIES))
+    device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
+    python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
+    whole = _whole(ops, calls, device)
+    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
+    return linked, _annotations(rows, rows.places(ANNOTATION_CATEGORIES))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a trace, with columns that all classes share.
+
+    Attributes:
+        categories: As of `Trace.categories`.
+        end: `start` where the time is bad.
+        thread: Place in `threads`.
+    """
+
+    trace: Trace
+    categories: dict[int, str]
+    start: Ints
+    dur: Ints
+    end: Ints
+    bad: Bools
+    thread: Ints
+    threads: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Rows:
+        start, dur = trace.rows["ts"].astype(np.int64), trace.rows["dur"].astype(np.int64)
+        bad = _bad_times(start, dur)
+        end = start + np.where(bad, 0, dur)
+        return cls(trace, trace.categories(), start, dur, end, bad, *_threads(trace))
+
+    def places(self, categories: Collection[str]) -> Ints:
+        """Which rows are of some categories."""
+        ids = [i for i, name in self.categories.items() if name in categories]
+        return np.flatnonzero(np.isin(self.trace.rows["category"], ids))
+
+    def column(self, name: str, at: Ints) -> Ints:
+        return self.trace.rows[name][at].astype(np.int64)
+
+    def has(self, flag: int, at: Ints) -> Bools:
+        return (self.trace.rows["flags"][at] & flag) != 0
+
+    def classified(self, at: Ints, classify: Callable[[str], int]) -> Ints:
+        """What the names of rows say, looked up once a name."""
+        ids, inverse = ordinals(self.column("name", at))
+        strings: list[str] = [self.trace.strings[i] for i in ids.tolist()]
+        return np.array([classify(text) for text in strings], np.int64)[inverse]
+
+
+def _ops(rows: _Rows, at: Ints) -> Ops:
+    return Ops(
+        index=rows.column("index", at),
+        thread=rows.thread[at],
+        name=rows.column("name", at),
+        start=rows.start[at],
+        dur=rows.dur[at],
+        end=rows.end[at],
+        bad=rows.bad[at],
+        region=rows.classified(at, classification.is_region).astype(bool),
+        external=rows.column("external", at),
+        has_external=rows.has(HAS_EXTERNAL, at),
+        shape=rows.column("shape", at),
+    )
+
+
+def _calls(rows: _Rows, at: Ints) -> Calls:
+    return Calls(
+        index=rows.column("index", at),
+        thread=rows.thread[at],
+        name=rows.column("name", at),
+        start=rows.start[at],
+        dur=rows.dur[at],
+        end=rows.end[at],
+        bad=rows.bad[at],
+        account=rows.classified(at, _account),
+        kind=rows.classified(at, _launch_kind),
+        no_translation=rows.classified(at, classification.is_no_translation).astype(bool),
+        correlation=_correlation(rows, at),
+        external=rows.column("external", at),
+        has_external=rows.has(HAS_EXTERNAL, at),
+        kernel_name=rows.column("kernel", at),
+    )
+
+
+def _account(name: str) -> int:
+    return classification.ACCOUNTS.index(classification.account_of_call(name))
+
+
+def _launch_kind(name: str) -> int:
+    return classification.LAUNCH_KINDS.index(classification.launch_kind(name))
+
+
+def _correlation(rows: _Rows, at: Ints) -> Ints:
+    """The correlation id of each row; 0, which no event has, for none and for a negative one."""
+    has = rows.has(HAS_CORRELATION, at)
+    return np.where(has, np.maximum(rows.column("correlation", at), 0), 0)
+
+
+def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
+    category = rows.trace.rows["category"][at]
+    kind = np.zeros(len(at), np.int64)
+    for i, name in rows.categories.items():
+        if name in DEVICE_CATEGORIES:
+            kind[category == i] = DEVICE_KINDS.index(DEVICE_CATEGORIES[name])
+    # A format may name device and stream as process and thread only.
+    device, stream = rows.column("device", at), rows.column("stream", at)
+    device = np.where(device >= 0, device, rows.column("pid", at))
+    stream = np.where(stream >= 0, stream, rows.column("tid", at))
+    _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
+    return DeviceEvents(
+        index=rows.column("index", at),
+        kind=kind,
+        name=rows.column("name", at),
+        device=device,
+        stream=stream,
+        start=rows.start[at],
+        dur=rows.dur[at],
+        end=rows.end[at],
+        bad=rows.bad[at],
+        correlation=_correlation(rows, at),
+        external=rows.column("external", at),
+        has_external=rows.has(HAS_EXTERNAL, at),
+        bytes=rows.column("bytes", at),
+        has_bytes=rows.has(HAS_BYTES, at),
+        config=rows.column("config", at),
+        lane=lane,
+    )
+
+
+def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
+    return PythonFunctions(
+        index=rows.column("index", at),
+        thread=rows.thread[at],
+        name=rows.column("name", at),
+        start=rows.start[at],
+        dur=rows.dur[at],
+    )
+
+
+def _annotations(rows: _Rows, at: Ints) -> Annotations:
+    at = at[~rows.bad[at]]
+    strings = rows.trace.strings
+    names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
+    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at])
+
+
+def _bad_times(start: Ints, duration: Ints) -> Bools:
+    """Events whose clock is lost: negative, absurdly long, or far from all others."""
+    if not len(start):
+        return np.empty(0, bool)
+    middle = int(np.median(start[duration >= 0])) if (duration >= 0).any() else 0
+    # Unsigned distance: the difference of two int64 can overflow.
+    far = (start > middle + LOST_CLOCK_NS) | (start < middle - LOST_CLOCK_NS)
+    return (duration < 0) | (duration > LOST_CLOCK_NS) | far
+
+
+def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
+    rows = trace.rows
+    key = (rows["pid"].astype(np.int64) << 32) | (rows["tid"].astype(np.int64) & 0xFFFFFFFF)
+    keys, inverse = ordinals(key)
+
+    def text(i: int) -> str:
+        return trace.strings[i] if i >= 0 else ""
+
+    pairs = [
+        (text(k >> 32), text(k & 0xFFFFFFFF if k & 0xFFFFFFFF != 0xFFFFFFFF else -1))
+        for k in keys.tolist()
+    ]
+    return inverse, pairs
+
+
+def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
+    starts: list[int] = []
+    ends: list[int] = []
+    for table in (ops, calls, device):
+        good = ~table.bad
+        if good.any():
+            starts.append(int(table.start[good].min()))
+            ends.append(int(table.end[good].max()))
+    return Step("trace", "trace", 0, min(starts, default=0), max(ends, default=0))

@@ -1,0 +1,81 @@
+"""Checks of what a trace can prove: events with lost clocks, missing links, missing devices.
+
+Each check adds a finding to its trace; what it says stands in one table. A check asks the columns
+and changes nothing.
+"""
+
+from __future__ import annotations
+
+from analyzer.attribution.events import LinkedTrace
+from analyzer.trace.events import Finding, FindingKind, finding
+
+FINDINGS = {
+    "bad_time": FindingKind(
+        "warning",
+        "{count} events have an impossible start or duration ({named}; first: {first}); they are "
+        "counted and in no sum of times",
+    ),
+    "no_step_annotation": FindingKind(
+        "warning", "no annotation matches {patterns}; the whole trace is one step. {has}"
+    ),
+    "orphan_device_events": FindingKind(
+        "warning",
+        "{count} of {total} device events have no launch call in the trace (queued before it "
+        "began, or not recorded): {orphan_us:.3f} us of {total_us:.3f} us device time; they count "
+        "as device time and belong to no step",
+    ),
+    "no_device_events": FindingKind("warning", "the trace has calls but no device event"),
+    "no_gpu": FindingKind("note", "the trace has no GPU activity; it says nothing about a device"),
+    "external_id_is_correlation": FindingKind(
+        "note",
+        "External id only repeats the correlation (PyTorch before 2.3); ops are found by time",
+    ),
+    "graph_ops": FindingKind(
+        "note",
+        "all {total} device events of graph replays took their op from the capture ({how})",
+    ),
+    "graph_without_capture": FindingKind(
+        "warning", "{count} of {total} device events of graph replays have no op: {why}"
+    ),
+}
+
+
+def found(code: str, count: int = 1, place: str | None = None, **values: object) -> Finding:
+    """Return a finding of FINDINGS; `values` fill its sentence."""
+    return finding(FINDINGS, code, count, place, **values)
+
+
+def check_times(linked: LinkedTrace) -> None:
+    """Count the events whose clock is lost."""
+    tables = {"ops": linked.ops, "calls": linked.calls, "device events": linked.device}
+    counts = {what: int(table.bad.sum()) for what, table in tables.items()}
+    total = sum(counts.values())
+    if total:
+        first = min(int(t.index[t.bad].min()) for t in tables.values() if t.bad.any())
+        named = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+        place = f"event {first}"
+        linked.trace.findings.append(found("bad_time", total, place, named=named, first=place))
+
+
+def check_links(linked: LinkedTrace) -> None:
+    """Say which links the trace lacks: device events without a call, calls without a device."""
+    findings, calls, device = linked.trace.findings, linked.calls, linked.device
+    orphan = device.call < 0
+    if orphan.any():
+        duration = device.end - device.start
+        findings.append(
+            found(
+                "orphan_device_events",
+                int(orphan.sum()),
+                total=len(orphan),
+                orphan_us=int(duration[orphan].sum()) / 1e3,
+                total_us=int(duration.sum()) / 1e3,
+            )
+        )
+    if len(calls.start) and not len(device.start) and len(linked.ops.start):
+        findings.append(found("no_device_events"))
+    if not len(calls.start) and not len(device.start):
+        findings.append(found("no_gpu"))
+    both = calls.has_external & (calls.correlation > 0)
+    if both.any() and (calls.external[both] == calls.correlation[both]).mean() > 0.9:
+        findings.append(found("external_id_is_correlation", int(both.sum())))

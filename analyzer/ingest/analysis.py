@@ -1,0 +1,123 @@
+"""Linked traces to their figures: kernel identities, match, decomposition, ledger, totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.attribution import decomposition, ledger, totals
+from analyzer.attribution.decomposition import Floor, Launches
+from analyzer.attribution.events import LinkedTrace, Step
+from analyzer.attribution.intervals import Ints, Measure
+from analyzer.attribution.kernel_identity import KernelIdentities
+from analyzer.attribution.kernel_match import Replayed, RunMatches
+from analyzer.attribution.totals import Totals
+from analyzer.ingest.run_ids import FirstIds, RunIds
+
+
+@dataclass(frozen=True)
+class AnalysedTrace:
+    """One trace and all its figures, with the ids that its rows have in the run.
+
+    Attributes:
+        first: The first id of the trace in each table.
+        name_ids, shape_ids, thread_ids: The run's ordinals by the trace's; -1 stays -1.
+        kernel_ids: Kernel identity of each device event; -1 for copies and memsets.
+        launch_kernel_ids: Kernel identity of the first kernel of each launch; -1 without one.
+        match_tiers: How that kernel was matched to a replay; None if nothing was replayed.
+        ledger: Entries of every step and of the whole trace.
+        whole: Totals of the trace.
+        steps: Totals of each step.
+    """
+
+    first: FirstIds
+    linked: LinkedTrace
+    launches: Launches
+    name_ids: Ints
+    shape_ids: Ints
+    thread_ids: Ints
+    kernel_ids: Ints
+    launch_kernel_ids: Ints
+    match_tiers: list[str] | None
+    ledger: list[ledger.Entry]
+    whole: Totals
+    steps: list[Totals]
+
+
+class RunAnalysis:
+    """The analysis of a run, trace by trace; texts, kernels and ids go on from one to the next.
+
+    Attributes:
+        ids: What the traces number together.
+        kernels: Kernel identities of all traces so far.
+        matches: How they match the kernel replay; None without one.
+        wholes, steps: Totals of each trace, and of each step of all.
+    """
+
+    def __init__(self, floor: Floor, replays: Sequence[Replayed] | None) -> None:
+        self._floor = floor
+        self.ids = RunIds()
+        self.kernels = KernelIdentities()
+        self.matches = None if replays is None else RunMatches(replays)
+        self.wholes: list[Totals] = []
+        self.steps: list[Totals] = []
+
+    def add(self, linked: LinkedTrace, launches: Launches) -> AnalysedTrace:
+        """Analyse the next trace; fills the figures of its launches in place.
+
+        Args:
+            launches: `decomposition.spans` of the trace.
+        """
+        strings, device = linked.trace.strings, linked.device
+        named = (linked.ops.name, linked.calls.name, device.name, device.replay_op)
+        shaped = (linked.ops.shape, device.replay_shape)
+        name_ids = self.ids.names.add(strings, np.concatenate((*named, linked.python.name)))
+        shape_ids = self.ids.shapes.add(strings, np.concatenate(shaped))
+        thread_ids = self.ids.threads.add(linked)
+        kernel_ids = self.kernels.add(linked, name_ids, shape_ids)
+        launch_kernel_ids = np.append(kernel_ids, -1)[launches.first]
+        if self.matches is not None:
+            self.matches.add(self.kernels.all, self._durations(linked, kernel_ids))
+            self.matches.set_replay_times(launches, launch_kernel_ids)
+        decomposition.decompose(linked, launches, self._floor)
+        busy = ledger.busy_measure(linked)
+        analysed = AnalysedTrace(
+            first=self.ids.first,
+            linked=linked,
+            launches=launches,
+            name_ids=name_ids,
+            shape_ids=shape_ids,
+            thread_ids=thread_ids,
+            kernel_ids=kernel_ids,
+            launch_kernel_ids=launch_kernel_ids,
+            match_tiers=self.matches.tiers(launch_kernel_ids) if self.matches else None,
+            ledger=ledger.ledger(linked, launches, busy),
+            whole=self._totals(linked, launches, busy, None, linked.whole),
+            steps=[
+                self._totals(linked, launches, busy, number, step)
+                for number, step in enumerate(linked.steps)
+            ],
+        )
+        self.ids.first = self.ids.first.after(linked)
+        self.wholes.append(analysed.whole)
+        self.steps += analysed.steps
+        return analysed
+
+    def totals(self) -> Totals:
+        """Return the totals of all traces so far."""
+        return totals.add(self.wholes)
+
+    def _totals(
+        self, linked: LinkedTrace, launches: Launches, busy: Measure, number: int | None, step: Step
+    ) -> Totals:
+        window, wall_ns = ledger.window(busy, step), step.end - step.start
+        return totals.of_step(linked, launches, self._floor, number, wall_ns, window)
+
+    def _durations(self, linked: LinkedTrace, kernel_ids: Ints) -> Ints:
+        """The duration of each kernel identity in this trace, in ns: that of its last execution."""
+        durations = np.zeros(len(self.kernels.all), np.int64)
+        has = kernel_ids >= 0
+        durations[kernel_ids[has]] = (linked.device.end - linked.device.start)[has]
+        return durations

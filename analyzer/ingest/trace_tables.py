@@ -1,0 +1,209 @@
+"""The rows of one trace, a function a table; `schemas/sql/tables.sql` says what the columns are.
+
+Ids go on from the traces before; -1 becomes NULL, and so does an unknown duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+
+from analyzer.attribution import classification
+from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
+from analyzer.attribution.intervals import Ints
+from analyzer.ingest import arrow
+from analyzer.ingest.analysis import AnalysedTrace
+from analyzer.ingest.arrow import Column
+
+
+def trace_tables(trace: AnalysedTrace) -> dict[str, pa.Table]:
+    """Return the tables of a trace's events, steps and figures, by name."""
+    tables: dict[str, Callable[[AnalysedTrace], pa.Table]] = {
+        "ops": ops_table,
+        "calls": calls_table,
+        "device_events": device_events_table,
+        "launches": launches_table,
+        "python_functions": python_functions_table,
+        "steps": steps_table,
+        "ledger": ledger_table,
+        "totals": totals_table,
+    }
+    return {name: make(trace) for name, make in tables.items()}
+
+
+def ops_table(trace: AnalysedTrace) -> pa.Table:
+    ops, first = trace.linked.ops, trace.first
+    return arrow.table(
+        op_id=np.arange(len(ops.start)) + first.op,
+        event_index=ops.index,
+        thread_id=trace.thread_ids[ops.thread],
+        name_id=trace.name_ids[ops.name],
+        start_ns=ops.start,
+        dur_ns=ops.dur,
+        is_region=ops.region,
+        bad_time=ops.bad,
+        external_id=arrow.present(ops.has_external, ops.external),
+        shape_id=arrow.ids(trace.shape_ids[ops.shape]),
+        parent_op_id=arrow.ids(ops.parent, first.op),
+        outermost_op_id=arrow.ids(ops.outermost, first.op),
+        step_id=arrow.ids(ops.step, first.step),
+        trace_id=_trace_id(trace, ops.start),
+    )
+
+
+def calls_table(trace: AnalysedTrace) -> pa.Table:
+    calls, first = trace.linked.calls, trace.first
+    return arrow.table(
+        call_id=np.arange(len(calls.start)) + first.call,
+        event_index=calls.index,
+        thread_id=trace.thread_ids[calls.thread],
+        name_id=trace.name_ids[calls.name],
+        account=arrow.words(calls.account, classification.ACCOUNTS),
+        is_launch=calls.kind > 0,
+        start_ns=calls.start,
+        dur_ns=calls.dur,
+        bad_time=calls.bad,
+        correlation_id=arrow.present(calls.correlation > 0, calls.correlation),
+        external_id=arrow.present(calls.has_external, calls.external),
+        op_id=arrow.ids(calls.op, first.op),
+        outermost_op_id=arrow.ids(calls.outermost, first.op),
+        step_id=arrow.ids(calls.step, first.step),
+        device_events=calls.device_events,
+        in_capture=calls.capture >= 0,
+        trace_id=_trace_id(trace, calls.start),
+    )
+
+
+def device_events_table(trace: AnalysedTrace) -> pa.Table:
+    device, first = trace.linked.device, trace.first
+    strings = trace.linked.trace.strings
+    return arrow.table(
+        device_event_id=np.arange(len(device.start)) + first.device_event,
+        event_index=device.index,
+        kind=arrow.words(device.kind, DEVICE_KINDS),
+        name_id=trace.name_ids[device.name],
+        kernel_id=arrow.ids(trace.kernel_ids),
+        device=arrow.json_ids(device.device, strings),
+        stream=arrow.json_ids(device.stream, strings),
+        start_ns=device.start,
+        dur_ns=device.dur,
+        bad_time=device.bad,
+        correlation_id=arrow.present(device.correlation > 0, device.correlation),
+        external_id=arrow.present(device.has_external, device.external),
+        bytes=arrow.present(device.has_bytes, device.bytes),
+        call_id=arrow.ids(device.call, first.call),
+        op_id=arrow.ids(device.op, first.op),
+        captured_op_name_id=arrow.ids(trace.name_ids[device.replay_op]),
+        step_id=arrow.ids(device.step, first.step),
+        graph_index=arrow.ids(device.graph_index),
+        trace_id=_trace_id(trace, device.start),
+    )
+
+
+def launches_table(trace: AnalysedTrace) -> pa.Table:
+    launches, first = trace.launches, trace.first
+    return arrow.table(
+        call_id=launches.call + first.call,
+        step_id=arrow.ids(launches.step, first.step),
+        kernel_id=arrow.ids(trace.launch_kernel_ids),
+        kernels=launches.kernels,
+        is_graph=launches.is_graph,
+        t_py_ns=arrow.durations(launches.t_py),
+        t_dispatch_ns=arrow.durations(launches.t_dispatch),
+        t_dispatch_raw_ns=arrow.durations(launches.t_dispatch_raw),
+        t_dispatch_inner_ns=arrow.durations(launches.t_dispatch_inner),
+        t_launch_ns=arrow.durations(launches.t_launch),
+        is_clean=launches.is_clean,
+        t_exec_ns=launches.t_exec,
+        is_library=launches.is_library,
+        dct_ns=arrow.durations(launches.dct),
+        dft_ns=arrow.durations(launches.dft),
+        dkt_ns=arrow.durations(launches.dkt),
+        dkt_fw_ns=arrow.durations(launches.dkt_fw),
+        dct_paper_ns=arrow.durations(launches.dct_paper),
+        match_tier=_match_tiers(trace),
+        replay_dispatch_ns=arrow.durations(launches.replay_dispatch),
+        replay_launch_ns=arrow.durations(launches.replay_launch),
+        trace_id=_trace_id(trace, launches.call),
+    )
+
+
+def _match_tiers(trace: AnalysedTrace) -> Column:
+    """The tier of each launch; NULL for graph launches, and where nothing was replayed."""
+    if trace.match_tiers is None:
+        return pa.nulls(len(trace.launches.call), pa.string())
+    return pa.array(trace.match_tiers, pa.string(), mask=trace.launches.is_graph)
+
+
+def python_functions_table(trace: AnalysedTrace) -> pa.Table:
+    python = trace.linked.python
+    return arrow.table(
+        event_index=python.index,
+        thread_id=trace.thread_ids[python.thread],
+        name_id=trace.name_ids[python.name],
+        start_ns=python.start,
+        dur_ns=python.dur,
+        trace_id=_trace_id(trace, python.start),
+    )
+
+
+def steps_table(trace: AnalysedTrace) -> pa.Table:
+    last = _last_ends(trace.linked)
+    return arrow.rows_table(
+        [
+            {
+                "step_id": trace.first.step + i,
+                "trace_id": trace.first.trace,
+                "name": step.name,
+                "phase": step.phase,
+                "step_index": step.index,
+                "thread_id": int(trace.thread_ids[step.thread]) if step.thread >= 0 else None,
+                "start_ns": step.start,
+                "end_ns": step.end,
+                "elapsed_ns": max(step.end, int(last[i])) - step.start,
+            }
+            for i, step in enumerate(trace.linked.steps)
+        ]
+    )
+
+
+def _last_ends(linked: LinkedTrace) -> Ints:
+    """When the last device event of each step ends; before everything for a step without one."""
+    last = np.full(len(linked.steps), np.iinfo(np.int64).min, np.int64)
+    device = linked.device
+    good = (device.step >= 0) & ~device.bad
+    np.maximum.at(last, device.step[good], device.end[good])
+    return last
+
+
+def ledger_table(trace: AnalysedTrace) -> pa.Table:
+    return arrow.rows_table(
+        [
+            {
+                "trace_id": trace.first.trace,
+                "step_id": trace.first.step + entry.step if entry.step >= 0 else None,
+                "thread_id": int(trace.thread_ids[entry.thread]),
+                "is_main": entry.is_main,
+                "account": entry.account,
+                "ns": entry.ns,
+                "exposed_ns": entry.exposed_ns,
+            }
+            for entry in trace.ledger
+        ]
+    )
+
+
+def totals_table(trace: AnalysedTrace) -> pa.Table:
+    """The whole trace first, with no step; then its steps."""
+    number = trace.first.trace
+    rows = [{"trace_id": number, "step_id": None, **asdict(trace.whole)}]
+    for i, step in enumerate(trace.steps):
+        rows.append({"trace_id": number, "step_id": trace.first.step + i, **asdict(step)})
+    return arrow.rows_table(rows)
+
+
+def _trace_id(trace: AnalysedTrace, rows: Ints) -> Column:
+    return np.full(len(rows), trace.first.trace, np.int32)

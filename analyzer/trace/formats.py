@@ -1,0 +1,27 @@
+"""The trace formats that can be read: a new format is a module and a place in `READERS`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analyzer.trace import kineto
+from analyzer.trace.events import Trace
+from analyzer.trace.reader import DEFAULTS, ReadOptions, TraceReader
+
+# The first that recognises a file reads it. Kineto is last and also gets what nobody recognises:
+# its errors say what the file holds instead of a trace.
+READERS: tuple[TraceReader, ...] = (kineto,)
+
+
+def reader_of(path: Path) -> TraceReader:
+    """Return the reader of a file, told by the file's content."""
+    return next((reader for reader in READERS if reader.sniff(path)), READERS[-1])
+
+
+def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
+    """Read all traces in a file of any known format.
+
+    Raises:
+        TraceError: As of `TraceReader.read`.
+    """
+    return reader_of(path).read(path, options)

@@ -1,0 +1,47 @@
+"""What a reader of one trace format is: a module with the functions `sniff` and `read`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from analyzer.trace.events import Trace
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a trace file is read.
+
+    Attributes:
+        keep_python: Keep the events of Python functions; they are counted in any case.
+        most_bytes: Bytes of JSON in the file that are read; more is refused. None: any number.
+        most_events: Events of a document that are read; more is refused. None: any number.
+        progress: Called with the file bytes read so far.
+    """
+
+    keep_python: bool = False
+    most_bytes: int | None = None
+    most_events: int | None = None
+    progress: Callable[[int], None] | None = None
+
+
+DEFAULTS = ReadOptions()
+
+
+class TraceReader(Protocol):
+    """One trace format. Its module is the only one that knows the format's spelling and units."""
+
+    def sniff(self, path: Path) -> bool:
+        """Return whether a file is of this format, by its content; False if it cannot be read."""
+        ...
+
+    def read(self, path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
+        """Read all traces in a file, several if several processes wrote it.
+
+        Raises:
+            TraceError: The file cannot be read, is no trace, holds no event, or more than the
+                options allow. The message is one line.
+        """
+        ...
