@@ -196,14 +196,9 @@ def _tokens(layout: Layout, make: bool = False) -> Tokens:
     return Tokens(open_database(layout, make))
 
 
-def _print_json(value: Any) -> None:
-    import orjson
-
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
-
-
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
+    from analyzer.render.json_text import print_json
     from analyzer.server.auth.principal import parse_scopes
 
     layout = _layout(args)
@@ -211,7 +206,7 @@ def token_create(args: argparse.Namespace) -> int:
     scopes = parse_scopes(args.scope)
     text, token = _tokens(layout, make=True).create(args.team, scopes, args.name, args.expires)
     if args.json:
-        _print_json({**asdict(token), "token": text})
+        print_json({**asdict(token), "token": text})
         return 0
     sys.stdout.write(text + "\n")
     sys.stderr.write(
@@ -223,9 +218,11 @@ def token_create(args: argparse.Namespace) -> int:
 
 def token_list(args: argparse.Namespace) -> int:
     """List tokens."""
+    from analyzer.render.json_text import print_json
+
     tokens = _tokens(_layout(args)).all(args.team)
     if args.json:
-        _print_json(tokens)
+        print_json(tokens)
         return 0
     from analyzer.render.tables import console, table
 
@@ -249,11 +246,12 @@ def token_list(args: argparse.Namespace) -> int:
 def token_revoke(args: argparse.Namespace) -> int:
     """Revoke a token."""
     from analyzer.errors import AnalyzerError
+    from analyzer.render.json_text import print_json
 
     if not _tokens(_layout(args)).revoke(args.id):
         raise AnalyzerError(f"there is no token {args.id!r}; `analyzer token list` has the ids.")
     if args.json:
-        _print_json({"revoked": args.id})
+        print_json({"revoked": args.id})
     else:
         sys.stdout.write(f"revoked: {args.id}\n")
     return 0
@@ -292,7 +290,9 @@ def jobs_command(args: argparse.Namespace) -> int:
         for row in rows if layout.lake is None else ():
             del row["server"]  # there is one only
     if args.json:
-        _print_json(rows)
+        from analyzer.render.json_text import print_json
+
+        print_json(rows)
     else:
         _print_jobs(rows)
     return 1 if any(row["state"] == "failed" for row in rows) else 0
