@@ -230,14 +230,15 @@ class Between:
     exposed_ns: int | None
 
 
-def between_steps(linked: LinkedTrace, busy: Measure) -> list[Between | None]:
+def between_steps(linked: LinkedTrace, busy: Measure | None) -> list[Between | None]:
     """What lies between each step and the next one of its thread; None behind the last.
 
     Args:
-        busy: Times at which any device is busy.
+        busy: Times at which any device is busy; None if none was seen.
     """
     found: list[Between | None] = [None] * len(linked.steps)
-    seen = bool((~linked.device.bad).any())
+    if not len(linked.device.start):
+        busy = None
     last: dict[int, int] = {}
     for i, step in enumerate(linked.steps):
         before = last.get(step.thread)
@@ -246,8 +247,9 @@ def between_steps(linked: LinkedTrace, busy: Measure) -> list[Between | None]:
             continue
         earlier = linked.steps[before]
         low, high = earlier.end, max(step.start, earlier.end)
-        ran = int(busy.within(np.array([low]), np.array([high]))[0])
-        exposed = high - low - ran if seen else None
+        exposed: int | None = None
+        if busy is not None:
+            exposed = high - low - int(busy.within(np.array([low]), np.array([high]))[0])
         found[before] = Between(step.start - earlier.start, step.start - low, exposed)
     return found
 
