@@ -168,6 +168,35 @@ def test_a_kernel_has_a_family(name, family) -> None:
     assert kernel_family(name) == family
 
 
+def named_kernels() -> dict[str, list[str]]:
+    """Kernel names of public projects by family: `kernel_names.txt` beside this file."""
+    found: dict[str, list[str]] = {}
+    family = ""
+    text = Path(__file__).with_name("kernel_names.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("= "):
+            family = line[2:]
+        elif line and not line.startswith("#"):
+            found.setdefault(family, []).append(line)
+    return found
+
+
+KERNELS = named_kernels()
+
+
+@pytest.mark.parametrize("family", KERNELS)
+def test_kernels_of_serving_engines_and_libraries_have_their_family(family) -> None:
+    assert {name: kernel_family(name) for name in KERNELS[family]} == dict.fromkeys(
+        KERNELS[family], family
+    )
+
+
+def test_the_table_of_kernel_names_is_large_and_has_no_name_twice() -> None:
+    names = [name for own in KERNELS.values() for name in own]
+    assert len(names) >= 300
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize(
     ("name", "evidence", "paper"),
     [
