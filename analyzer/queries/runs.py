@@ -39,6 +39,8 @@ TOTAL_KEYS = (
     "device_busy_ns",
     "device_event_sum_ns",
     "orphan_device_ns",
+    "active_outside_steps_ns",
+    "event_sum_outside_steps_ns",
     "busy_in_window_ns",
     "device_idle_ns",
     "t_py_ns",
