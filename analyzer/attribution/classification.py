@@ -52,15 +52,39 @@ _MEMORY = (
     "MemPool",
     "HostAlloc",
     "HostRegister",
+    "HostUnregister",
+    "DeviceAlloc",
+    "SharedAlloc",
+    # Virtual memory: expandable segments
+    "MemCreate",
+    "MemRelease",
+    "MemMap",
+    "MemUnmap",
+    "MemSetAccess",
+    "MemAddressReserve",
+    "VirtualMem",
+    "PhysicalMem",
 )
+_WAIT = ("Synchronize", "EventWait", "QueueFinish")
+_OPERATOR = re.compile(r"\w+::|[\w:]+$")
 _MODULE = ("ModuleLoad", "LibraryLoad", "ModuleGetFunction")
-_COPY = re.compile(r"Memcpy", re.IGNORECASE)
-_SET = re.compile(r"Memset", re.IGNORECASE)
+_COPY = re.compile(r"Memcpy|MemoryCopy", re.IGNORECASE)
+_SET = re.compile(r"Memset|MemoryFill|USMFill", re.IGNORECASE)
 
 
 def is_region(name: str) -> bool:
     """A `cpu_op` that wraps others without being one."""
     return name.startswith(REGION_PREFIXES)
+
+
+def is_old_range(name: str) -> bool:
+    """Whether an event among PyTorch's old operators is a range: a step, the data loader, a user's.
+
+    An operator's or autograd node's name is one word, or begins with a namespace.
+    """
+    if name.startswith("ProfilerStep"):
+        return True
+    return not is_region(name) and not _OPERATOR.match(name)
 
 
 def launch_kind(name: str) -> str:
@@ -83,9 +107,9 @@ def account_of_call(name: str) -> str:
         return "graph_launch"
     if kind == "kernel":
         return "launch"
-    if any(part in name for part in _MEMORY):
+    if kind != "none" or any(part in name for part in _MEMORY):
         return "memory"
-    if "Synchronize" in name:
+    if any(part in name for part in _WAIT):
         return "wait"
     return "other_call"
 

@@ -6,6 +6,7 @@ columns of links are empty until `links.py` and `steps.py` fill them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -14,13 +15,16 @@ import numpy as np
 from analyzer.attribution import classification
 from analyzer.attribution.intervals import Bools, Ints, ordinals
 from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_EXTERNAL
+from analyzer.trace.duplicates import repeated
 from analyzer.trace.events import (
     ANNOTATION_CATEGORIES,
-    CALL_CATEGORIES,
     DEVICE_CATEGORIES,
+    OLD_OP_CATEGORIES,
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
     Trace,
+    is_call_category,
+    is_known_category,
 )
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia")
@@ -186,16 +190,45 @@ class Annotations:
     thread: Ints
 
 
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
-    """Return the rows by class, in narrow columns; nothing is linked yet."""
+def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
+    """Return the rows by class, in narrow columns; nothing is linked yet.
+
+    An event that stands twice counts once. A call of an unknown category is known by what it
+    launches.
+    """
+    twice = repeated(trace.rows)
+    if twice.any():
+        trace.rows = trace.rows[~twice]
     rows = _Rows.of(trace)
-    ops = _ops(rows, rows.places(OP_CATEGORIES))
-    calls = _calls(rows, rows.places(CALL_CATEGORIES))
+    ranges = _old_ranges(rows)
+    op_places = rows.places(OP_CATEGORIES)
     device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
+    odd = _unknown_calls(rows, device)
+    call_places = rows.places([name for name in rows.categories.values() if is_call_category(name)])
+    ops = _ops(rows, np.setdiff1d(op_places, ranges))
+    calls = _calls(rows, np.union1d(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
     linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
-    return linked, _annotations(rows, rows.places(ANNOTATION_CATEGORIES))
+    annotations = _annotations(rows, np.union1d(rows.places(ANNOTATION_CATEGORIES), ranges))
+    return linked, annotations, _unread(rows, odd, int(twice.sum()))
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What was not read as it stands.
+
+    Attributes:
+        twice: Events that repeat another one, left out.
+        unknown_calls: Events by category, of unknown ones, that were taken for calls.
+        not_read: Events with a duration by category, of unknown ones, that are in no figure.
+        begin_end: Begin and end events by category; none is read.
+    """
+
+    twice: int
+    unknown_calls: dict[str, int]
+    not_read: dict[str, int]
+    begin_end: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -240,6 +273,33 @@ class _Rows:
         ids, inverse = ordinals(self.column("name", at))
         strings: list[str] = [self.trace.strings[i] for i in ids.tolist()]
         return np.array([classify(text) for text in strings], np.int64)[inverse]
+
+
+def _old_ranges(rows: _Rows) -> Ints:
+    """Ranges that a user or the profiler marked, in the operators' category."""
+    at = rows.places(OLD_OP_CATEGORIES)
+    return at[rows.classified(at, classification.is_old_range).astype(bool)]
+
+
+def _unknown_calls(rows: _Rows, device: DeviceEvents) -> Ints:
+    """Events of unknown categories that launch by their name, or own a device event."""
+    at = rows.places([name for name in rows.categories.values() if not is_known_category(name)])
+    launch = rows.classified(at, _launch_kind)
+    by_name = np.isin(launch, [classification.LAUNCH_KINDS.index(k) for k in ("kernel", "graph")])
+    correlation = _correlation(rows, at)
+    return at[by_name | ((correlation > 0) & np.isin(correlation, device.correlation))]
+
+
+def _unread(rows: _Rows, odd: Ints, twice: int) -> Unread:
+    taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
+    counted: Counter[str] = Counter()
+    begin_end: Counter[str] = Counter()
+    for (ph, category), count in rows.trace.counts.items():
+        if ph in ("B", "E"):
+            begin_end[category] += count
+        elif ph == "X" and not is_known_category(category.lower()):
+            counted[category.lower()] += count
+    return Unread(twice, dict(taken), dict(counted - taken), dict(begin_end))
 
 
 def _ops(rows: _Rows, at: Ints) -> Ops:

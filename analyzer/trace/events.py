@@ -15,19 +15,9 @@ import numpy as np
 
 from analyzer.trace.columns import Rows
 
-OP_CATEGORIES = ("cpu_op", "operator")
-CALL_CATEGORIES = (
-    "cuda_runtime",
-    "cuda_driver",
-    "runtime",
-    "driver",
-    "hip_runtime",
-    "hip_driver",
-    "mtia_runtime",
-    "xpu_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
-)
+OLD_OP_CATEGORIES = ("operator",)  # PyTorch before 1.12
+OP_CATEGORIES = ("cpu_op", *OLD_OP_CATEGORIES)
+CALL_CATEGORIES = ("runtime", "driver")  # and all that end so: cuda_runtime, xpu_driver, ...
 # Category of a device event to its kind.
 DEVICE_CATEGORIES = {
     "kernel": "kernel",
@@ -39,6 +29,43 @@ DEVICE_CATEGORIES = {
 }
 ANNOTATION_CATEGORIES = ("user_annotation",)
 PYTHON_CATEGORIES = ("python_function",)
+# Known, and in no figure: what a profiler says of itself, of ranges on the device, of flows.
+IGNORED_CATEGORIES = (
+    "trace",
+    "overhead",
+    "gpu_user_annotation",
+    "cuda_sync",
+    "cuda_event",
+    "cuda_profiler_range",
+    "cpu_instant_event",
+    "external_correlation",
+    "collective_comm",
+    "ac2g",
+    "fwdbwd",
+    "async_cpu_to_gpu",
+    "glow_runtime",
+    "mtia_insight",
+    "mtia_counters",
+    "hpu_op",
+)
+
+
+def is_call_category(category: str) -> bool:
+    """Whether events of a category (in lower case) are calls of a device's API."""
+    if category in IGNORED_CATEGORIES:
+        return False
+    return category in CALL_CATEGORIES or category.endswith(("_runtime", "_driver"))
+
+
+def is_known_category(category: str) -> bool:
+    """Whether it is known what events of a category (in lower case) are."""
+    return is_call_category(category) or category in {
+        *OP_CATEGORIES,
+        *DEVICE_CATEGORIES,
+        *ANNOTATION_CATEGORIES,
+        *PYTHON_CATEGORIES,
+        *IGNORED_CATEGORIES,
+    }
 
 
 @dataclass
