@@ -1,7 +1,7 @@
 """A model by name or path, as transformers builds it: random weights of real sizes, or a
 checkpoint.
 
-The built-in sizes are `hybrid.models`'; transformers is imported there and in `load` only.
+The built-in sizes are `hybrid.model.hub`'; transformers is imported there and in `load` only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load(
     Raises:
         CollectorError: No such model or dtype; the message lists what there is.
     """
-    from hybrid import models as builtin
+    from hybrid.model import hub as builtin
 
     if dtype not in DTYPES:
         raise CollectorError(f"dtype {dtype!r} is not known; there are: {', '.join(DTYPES)}.")

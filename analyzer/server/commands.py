@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schemas.commands import Command
 from schemas.extras import require
 
 if TYPE_CHECKING:
     from analyzer.server.auth.tokens import Tokens
     from analyzer.server.layout import Layout
 
-Command = Callable[[argparse.Namespace], int]
+DEFAULT_DB = "hostbound.duckdb"
+NEEDS = ("duckdb", "polars", "pyarrow", "numpy", "msgspec", "rich")
 TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -85,17 +87,7 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 )
 
 
-def add(commands: Any, default_db: str) -> None:
-    """Add the commands to a parser's subcommands."""
-    _add_serve(commands, default_db)
-    _add_token(commands)
-    _add_jobs(commands)
-
-
-def _add_serve(commands: Any, default_db: str) -> None:
-    text = "Serve the pages and an API: uploads, reports, SQL; for one machine or a team."
-    serve = commands.add_parser("serve", help=text, description=text)
-    serve.set_defaults(command=serve_command)
+def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--data",
         type=_folder,
@@ -106,9 +98,8 @@ def _add_serve(commands: Any, default_db: str) -> None:
         "--db",
         type=Path,
         metavar="FILE",
-        help=f"one store, for this machine, or a lake (default: {default_db})",
+        help=f"one store, for this machine, or a lake (default: {DEFAULT_DB})",
     )
-    serve.set_defaults(default_db=Path(default_db))
     serve.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     serve.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
     serve.add_argument("--workers", type=_count, metavar="N", help="conversions at once")
@@ -125,21 +116,19 @@ def _add_serve(commands: Any, default_db: str) -> None:
         limits.add_argument(option, dest=field, type=kind, metavar="N", help=help_text)
 
 
-def _add_token(commands: Any) -> None:
-    text = "Make, list and revoke the tokens of a team server."
-    token = commands.add_parser("token", help=text, description=text)
+def _add_token(token: argparse.ArgumentParser) -> None:
     actions = token.add_subparsers(required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a token and print it, once")
-    create.set_defaults(command=token_create)
+    create.set_defaults(action=token_create)
     create.add_argument("--team", required=True)
     create.add_argument("--scope", required=True, help="some of upload,read,admin")
     create.add_argument("--name", default="", help="what it is for")
     create.add_argument("--expires", type=_more_than_0, metavar="DAYS")
     listing = actions.add_parser("list", help="list tokens, without their secrets")
-    listing.set_defaults(command=token_list)
+    listing.set_defaults(action=token_list)
     listing.add_argument("--team")
     revoke = actions.add_parser("revoke", help="end a token at once")
-    revoke.set_defaults(command=token_revoke)
+    revoke.set_defaults(action=token_revoke)
     revoke.add_argument("id")
     for action in (create, listing, revoke):
         where = action.add_mutually_exclusive_group(required=True)
@@ -148,10 +137,7 @@ def _add_token(commands: Any) -> None:
         action.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def _add_jobs(commands: Any) -> None:
-    text = "Conversions of a server: queued, running, done, failed."
-    jobs = commands.add_parser("jobs", help=text, description=text)
-    jobs.set_defaults(command=jobs_command)
+def _add_jobs(jobs: argparse.ArgumentParser) -> None:
     where = jobs.add_mutually_exclusive_group(required=True)
     where.add_argument("--server", metavar="URL", help=f"with the token in {TOKEN_VARIABLE}")
     where.add_argument("--data", type=_folder, metavar="DIR", help="the server's folder")
@@ -177,7 +163,7 @@ def serve_command(args: argparse.Namespace) -> int:
     serve(
         Wanted(
             data=args.data,
-            db=args.db or (None if args.data else args.default_db),
+            db=args.db or (None if args.data else Path(DEFAULT_DB)),
             host=args.host,
             port=args.port,
             workers=workers,
@@ -240,7 +226,7 @@ def token_list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(rows)
         return 0
-    from analyzer.render.report import console, table
+    from analyzer.render.tables import console, table
 
     shown = [
         (
@@ -307,7 +293,7 @@ def jobs_command(args: argparse.Namespace) -> int:
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
-    from analyzer.render.report import console, table
+    from analyzer.render.tables import console, table
 
     shown = [
         (
@@ -322,3 +308,33 @@ def _print_jobs(rows: list[dict[str, Any]]) -> None:
     ]
     heads = [("id", "left"), ("state", "left"), ("name", "name"), ("queued", "left")]
     console().print(table([*heads, ("runs", "left"), ("error", "name")], shown, indent=0))
+
+
+def _token_command(args: argparse.Namespace) -> int:
+    """Run the action that was asked for."""
+    return args.action(args)
+
+
+COMMANDS = (
+    Command(
+        "serve",
+        "Serve the pages and an API: uploads, reports, SQL; for one machine or a team.",
+        _add_serve,
+        serve_command,
+        NEEDS,
+    ),
+    Command(
+        "token",
+        "Make, list and revoke the tokens of a team server.",
+        _add_token,
+        _token_command,
+        NEEDS,
+    ),
+    Command(
+        "jobs",
+        "Conversions of a server: queued, running, done, failed.",
+        _add_jobs,
+        jobs_command,
+        NEEDS,
+    ),
+)

@@ -15,8 +15,10 @@ from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 
 from analyzer import queries
 from analyzer.errors import AnalyzerError
-from analyzer.reports import comparison as compare_module
-from analyzer.reports import report as report_module
+from analyzer.render.json_text import builtins_of
+from analyzer.reports.comparison import compare as compare_runs
+from analyzer.reports.records import Comparison, RunReport
+from analyzer.reports.report import report as report_run
 from analyzer.server.auth.policy import needs, service_of
 from analyzer.server.auth.tokens import Principal
 from analyzer.server.http import messages
@@ -32,8 +34,8 @@ _MOST_COMPARED = 20
 Reader = Annotated[Principal, Depends(needs("read"))]
 
 
-def as_json(value: Any, status: int = 200) -> Response:
-    """JSON of records; unknown is null, a time is text."""
+def as_json(value: object, status: int = 200) -> Response:
+    """JSON of plain values; unknown is null, a time is text."""
     option = orjson.OPT_NON_STR_KEYS
     try:
         content = orjson.dumps(value, default=str, option=option)
@@ -90,16 +92,17 @@ def runs(
     if not service.store(who.team).exists():
         return as_json({"runs": [], "total": 0})
     with reading(service, who.team) as connection:
-        found = queries.runs(connection).to_dicts()
+        found = queries.listed_runs(connection)
     if sha256 is not None:
         job = service.jobs.of_upload(who.team, sha256)
-        found = [run for run in found if job and run["run_id"] in job["run_ids"]]
+        found = [run for run in found if job and run.run_id in job["run_ids"]]
     for key, wanted in (("model", model), ("mode", mode), ("host", host), ("gpu", gpu)):
         if wanted is not None:
-            found = [run for run in found if run[key] == wanted]
+            found = [run for run in found if getattr(run, key) == wanted]
     if name:
-        found = [run for run in found if name.lower() in run["name"].lower()]
-    return as_json({"runs": found[offset : offset + limit], "total": len(found)})
+        found = [run for run in found if name.lower() in run.name.lower()]
+    shown = builtins_of(found[offset : offset + limit])
+    return as_json({"runs": shown, "total": len(found)})
 
 
 @router.get(
@@ -110,36 +113,25 @@ def runs(
 )
 def run(run: str, request: Request, who: Reader) -> Response:
     with reading(service_of(request), who.team) as connection:
-        run_id = find(connection, run)
-        shown = queries.run(connection, run_id)
-        for key in ("manifest", "trace_metadata", "phases", "versions"):
-            shown[key] = orjson.loads(shown[key]) if shown.get(key) else None
-        traces = queries.traces(connection, run_id)
-        for trace in traces:
-            trace["metadata"] = orjson.loads(trace["metadata"])
-        value = {
-            "run": shown,
-            "files": queries.files(connection, run_id),
-            "traces": traces,
-            "quality": queries.quality(connection, run_id),
-        }
-    return as_json(value)
+        value = queries.description(connection, find(connection, run))
+    return as_json(value.with_json())
 
 
 @router.get(
     "/runs/{run}/report",
     summary="Where a run's time went: what `analyzer report` prints",
-    response_model=dict[str, Any],
+    response_model=RunReport,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def report(
     run: str, request: Request, who: Reader, format: Literal["json", "text"] = "json"
 ) -> Response:
     with reading(service_of(request), who.team) as connection:
-        value = report_module.report(connection, find(connection, run))
+        value = report_run(connection, find(connection, run))
     if format == "json":
-        return as_json(value)
-    from analyzer.render.report import console, print_report
+        return as_json(builtins_of(value))
+    from analyzer.render.report import print_report
+    from analyzer.render.tables import console
 
     text = io.StringIO()
     print_report(value, console(text))
@@ -160,14 +152,14 @@ def kernels(
 ) -> Response:
     with reading(service_of(request), who.team) as connection:
         run_id = find(connection, run)
-        rows = queries.kernels(connection, run_id, limit=limit).to_dicts()
-    return as_json({"run_id": run_id, "kernels": rows})
+        found = queries.kernel_records(connection, run_id, limit=limit)
+    return as_json({"run_id": run_id, "kernels": builtins_of(found)})
 
 
 @router.get(
     "/compare",
     summary="Runs compared with the first of them: what `analyzer compare` prints",
-    response_model=dict[str, Any],
+    response_model=Comparison,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def compare(
@@ -180,11 +172,11 @@ def compare(
     if len(wanted) > _MOST_COMPARED:
         raise HTTPException(422, f"{len(wanted)} runs are too many to compare at once.")
     with reading(service_of(request), who.team) as connection:
-        value = compare_module.compare(connection, [find(connection, name) for name in wanted])
+        value = compare_runs(connection, [find(connection, name) for name in wanted])
     if format == "json":
-        return as_json(value)
+        return as_json(builtins_of(value))
     from analyzer.render.comparison import print_comparison
-    from analyzer.render.report import console
+    from analyzer.render.tables import console
 
     text = io.StringIO()
     print_comparison(value, console(text))

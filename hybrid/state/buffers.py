@@ -1,8 +1,8 @@
 """Every tensor a step reads or writes besides weights and KV cache, at fixed addresses.
 
-What may change between two replays of a graph stands in `control`, in device memory; a number that
-the host reads at capture time would be baked in. Letters: T prompt rows, D hidden, N width,
-F inner, V vocabulary, K experts of a token, E experts.
+What may change between two replays of a graph stands in `control` (its words: `control.py`); a
+number that the host reads at capture time would be baked in. Letters: T prompt rows, D hidden,
+N width, F inner, V vocabulary, K experts of a token, E experts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .config import Spec
-from .errors import OutOfMemory
-from .sampling import Sampling
+from hybrid.errors import OutOfMemory
+from hybrid.model.spec import Spec
 
-# Slots of the control block (int32); temperature and top_p are float32 bits.
-TOKEN, POSITION, STEP, TOP_K, LENGTH = 0, 1, 2, 3, 4
-SEED_LOW, SEED_HIGH, TEMPERATURE, TOP_P, RING_BASE = 5, 6, 7, 8, 9
-IDS = 16
+from . import control as slot
+from .sampling import Sampling
 
 RING = 16384
 SPLIT_MIN = 64
@@ -30,12 +27,15 @@ SAMPLE_BLOCK = 2048
 # A product of a prompt may be left in parts for the norm behind it, up to so many rows.
 MAX_PARTS, PART_ROWS = 4, 512
 
+# Token ids of a prompt, (T,), in host memory.
+Ids = npt.NDArray[np.integer[Any]]
+
 
 class Buffers:
     """The state of one sequence and the scratch of one step.
 
     Attributes:
-        control: int32 (IDS + rows): the slots above, then the prompt's token ids.
+        control: int32 (IDS + rows): the control block, then the prompt's token ids.
         ring: int32 (RING,): token of step i at (base + i) % RING.
     """
 
@@ -55,7 +55,7 @@ class Buffers:
                 "give a smaller max_context"
             ) from error
         self.rows = rows
-        self.staging = torch.zeros(IDS + rows, dtype=torch.int32, pin_memory=pinned)
+        self.staging = torch.zeros(slot.IDS + rows, dtype=torch.int32, pin_memory=pinned)
         self.host_ring = torch.full((RING,), -1, dtype=torch.int32, pin_memory=pinned)
         # numpy views: a plain memory write or read, without torch's per-call cost.
         self.staging_array = self.staging.numpy()
@@ -69,7 +69,7 @@ class Buffers:
         f32, i32 = torch.float32, torch.int32
         widest = max(spec.inner if not all(spec.sparse) else 1, spec.shared_inner, 1)
         gates = 2 if spec.activation == "swiglu" else 1
-        self.control = make(IDS + rows, kind=i32)
+        self.control = make(slot.IDS + rows, kind=i32)
         self.ring = make(RING, kind=i32)
         self.x_D = make(spec.hidden, kind=f32)
         self.qkv_N = make(spec.qkv_width)
@@ -105,24 +105,24 @@ class Buffers:
 
         Capture-safe: in a prefill graph it is the first node, and reads what is staged by then.
         """
-        count = IDS + rows
+        count = slot.IDS + rows
         self.control[:count].copy_(self.staging[:count], non_blocking=True)
 
-    def stage(self, ids: npt.NDArray[np.integer[Any]], sampling: Sampling, base: int) -> None:
+    def stage(self, ids: Ids, sampling: Sampling, base: int) -> None:
         """Fill the pinned control block for a new request."""
         array = self.staging_array
         n = ids.size
         seed_low, seed_high = sampling.seed & 0xFFFFFFFF, (sampling.seed >> 32) & 0xFFFFFFFF
-        array[:IDS] = 0
-        array[POSITION] = n
-        array[LENGTH] = n
-        array[TOP_K] = sampling.top_k
-        array[SEED_LOW] = _signed(seed_low)
-        array[SEED_HIGH] = _signed(seed_high)
-        array[RING_BASE] = base
-        self.staging_floats[TEMPERATURE] = sampling.temperature
-        self.staging_floats[TOP_P] = sampling.top_p
-        array[IDS : IDS + n] = ids
+        array[: slot.IDS] = 0
+        array[slot.POSITION] = n
+        array[slot.LENGTH] = n
+        array[slot.TOP_K] = sampling.top_k
+        array[slot.SEED_LOW] = _signed(seed_low)
+        array[slot.SEED_HIGH] = _signed(seed_high)
+        array[slot.RING_BASE] = base
+        self.staging_floats[slot.TEMPERATURE] = sampling.temperature
+        self.staging_floats[slot.TOP_P] = sampling.top_p
+        array[slot.IDS : slot.IDS + n] = ids
 
     def addresses(self) -> dict[str, int]:
         """Return the address of every tensor, for the audit of a graph."""

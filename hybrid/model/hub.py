@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .errors import HybridError
+from hybrid.errors import HybridError
 
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -94,12 +94,9 @@ def build(
     """
     if name not in BUILTIN:
         raise HybridError(f"no built-in model {name!r}; there are: {', '.join(names())}")
-    import transformers  # deferred: importing hybrid must stay cheap, and eager mode needs it only
-
     class_name, overrides = BUILTIN[name]
-    return build_config(
-        getattr(transformers, class_name)(**overrides), dtype, device, seed, attention
-    )
+    config = getattr(_transformers(), class_name)(**overrides)
+    return build_config(config, dtype, device, seed, attention)
 
 
 def build_config(
@@ -110,14 +107,12 @@ def build_config(
     attention: str = "sdpa",
 ) -> Any:
     """Return a transformers model of any config with seeded random weights, as `build` does."""
-    from transformers import AutoModelForCausalLM  # deferred: as in `build`
-
     before = torch.get_default_dtype()
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]  # torch types no parameter
     try:
         torch.set_default_dtype(dtype)
         with torch.device(device):
-            model = AutoModelForCausalLM.from_config(
+            model = _transformers().AutoModelForCausalLM.from_config(
                 config, dtype=dtype, attn_implementation=attention
             )
     finally:
@@ -131,13 +126,17 @@ def load(path: str, dtype: torch.dtype, device: str | torch.device) -> Any:
     Raises:
         HybridError: transformers found no model there.
     """
-    from transformers import AutoModelForCausalLM  # deferred: as in `build`
-
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+        model = _transformers().AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
     except (OSError, ValueError) as error:
         raise HybridError(
             f"no model at {path!r}: {error}. Give a folder that transformers saved, "
             f"or a built-in name: {', '.join(names())}"
         ) from error
     return model.to(device).eval()
+
+
+def _transformers() -> Any:
+    import transformers  # deferred: importing hybrid must stay cheap
+
+    return transformers

@@ -1,11 +1,11 @@
 """Matrix products by a chosen algorithm of cuBLASLt, the library that torch has loaded already.
 
 torch takes the algorithm that the library's heuristics rank first. For a few rows of a prompt
-another is often faster (91 against 64 us for 240 rows, see `tuning.py`): one ranked lower, or one
-ranked for another number of rows. torch offers no way to name either. A product may also be left
-in parts, each over a share of the inner dimension: whoever reads the result sums them, which saves
-the library's own reduction. Bound by ctypes: handles and descriptors are made once a shape; a
-product is one call, without allocation or synchronisation, so a graph may capture it.
+another is often faster (91 against 64 us for 240 rows; `tuning_h200.json` has which): one ranked
+lower, or one ranked for another number of rows. torch offers no way to name either. A product may
+also be left in parts, each over a share of the inner dimension: whoever reads the result sums them,
+which saves the library's own reduction. Bound by ctypes: handles and descriptors are made once a
+shape; a product is one call, without allocation or synchronisation, so a graph may capture it.
 Source: NVIDIA, cuBLAS documentation, "Using the cuBLASLt API".
 """
 
@@ -66,7 +66,7 @@ class CublasLt:
         self._borrowed: dict[tuple[_Shape, int, int], _Ranked] = {}
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
 
-    def with_own_workspace(self) -> CublasLt:
+    def clone_for_stream(self) -> CublasLt:
         """Return a copy whose products may run at the same time as this one's."""
         twin = CublasLt.__new__(CublasLt)
         twin.__dict__.update(self.__dict__)

@@ -9,13 +9,14 @@ and nothing is stored twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from .config import Spec
-from .errors import UnsupportedModel
+from hybrid.errors import UnsupportedModel
+
+from .spec import Spec
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _gpt2(model: Any, spec: Spec) -> Weights:
 
 def _llama_like(model: Any, spec: Spec, positions: int) -> Weights:
     body = model.model
-    layers = []
+    layers: list[LayerWeights] = []
     for index, block in enumerate(body.layers):
         attention, mlp = block.self_attn, block.mlp
         sparse = spec.sparse[index]
@@ -183,9 +184,13 @@ def _layer_norm(module: nn.LayerNorm) -> Norm:
 
 
 def _linear(module: nn.Linear) -> Linear:
-    return Linear(
-        module.weight.data.contiguous(), None if module.bias is None else module.bias.data
-    )
+    return Linear(module.weight.data.contiguous(), _bias(module))
+
+
+def _bias(module: nn.Linear) -> Tensor | None:
+    # torch's annotation knows no layer without one.
+    bias = cast("nn.Parameter | None", module.bias)
+    return None if bias is None else bias.data
 
 
 def _conv1d(module: Any) -> Linear:
@@ -197,10 +202,10 @@ def _conv1d(module: Any) -> Linear:
 
 def _fuse(*modules: nn.Linear) -> Linear:
     weight_NK = torch.cat([module.weight.data for module in modules])
-    biases = [module.bias for module in modules]
+    biases = [_bias(module) for module in modules]
     bias_N = None
     if all(bias is not None for bias in biases):
-        bias_N = torch.cat([bias.data for bias in biases if bias is not None])
+        bias_N = torch.cat([bias for bias in biases if bias is not None])
     elif any(bias is not None for bias in biases):
         raise UnsupportedModel("some of the projections to be fused have a bias and others do not")
     start = 0

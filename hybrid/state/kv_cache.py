@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .config import Spec
-from .errors import OutOfMemory
+from hybrid.errors import OutOfMemory
+from hybrid.model.spec import Spec
 
 
 class KVCache:
