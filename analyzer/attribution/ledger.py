@@ -145,18 +145,16 @@ def _entries(
     length = part.end - part.start
     exposed = None if busy is None else length - busy.within(part.start, part.end)
     place = owner * len(ACCOUNT) + part.account
-    ns, exposed_ns = _sums(place, length, len(threads)), _sums(place, exposed, len(threads))
+    ns = _sums(place, length, len(threads))
+    exposed_ns = [None] * len(ns) if exposed is None else _sums(place, exposed, len(threads))
     return [
         Entry(number, thread, thread == step.thread, name, ns[i], exposed_ns[i])
         for i, (thread, name) in enumerate((t, name) for t in threads for name in ACCOUNT)
     ]
 
 
-def _sums(place: Ints, time: Ints | None, threads: int) -> Sequence[int] | Sequence[None]:
-    """The sum of times by place among the accounts of threads; None for each without times."""
-    if time is None:
-        return [None] * (threads * len(ACCOUNT))
+def _sums(place: Ints, time: Ints, threads: int) -> list[int]:
+    """The sum of times by place among the accounts of threads."""
     sums = np.zeros(threads * len(ACCOUNT), np.int64)
     np.add.at(sums, place, time)
-    found: list[int] = sums.tolist()
-    return found
+    return sums.tolist()
