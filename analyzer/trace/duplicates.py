@@ -43,5 +43,5 @@ def _of_one_time(rows: Rows) -> Places:
     """The rows that begin when another one does, by their time."""
     order = np.argsort(rows["ts"], kind="stable")
     time = rows["ts"][order]
-    same = time[1:] == time[:-1]
-    return order[np.concatenate(([False], same)) | np.concatenate((same, [False]))]
+    same = np.flatnonzero(time[1:] == time[:-1])
+    return order[np.union1d(same, same + 1)]
