@@ -90,7 +90,7 @@ class _Outside:
 
 
 @dataclass(frozen=True)
-class Totals(_Outside, _Floor, _Balance, Translation, _Base, Activity):
+class Totals(_Floor, _Outside, _Balance, Translation, _Base, Activity):
     """Everything recorded in a span, and its balance."""
 
 
