@@ -74,15 +74,13 @@ def thread_findings(linked: LinkedTrace, entries: Sequence[Entry]) -> list[Findi
     wall = sum(time.values())
     if len(time) < 2 or not wall:
         return []
-    shares = [
-        f"thread {_name(linked, thread)} {ns / wall:.0%}" for thread, ns in time.most_common(6)
-    ]
+    shares = [f"{_name(linked, thread)} {ns / wall:.0%}" for thread, ns in time.most_common(6)]
     return [finding(FINDINGS, "several_threads", len(time), shares=", ".join(shares))]
 
 
 def _name(linked: LinkedTrace, thread: int) -> str:
     pair = linked.threads[thread]
-    return linked.trace.thread_names.get(pair) or pair[1]
+    return linked.trace.thread_names.get(pair) or f"thread {pair[1]}"
 
 
 def _dirty(run: Totals) -> int:
