@@ -205,12 +205,12 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
     device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
     odd = _unknown_calls(rows, device)
     call_places = rows.places([name for name in rows.categories.values() if is_call_category(name)])
-    ops = _ops(rows, np.setdiff1d(op_places, ranges))
-    calls = _calls(rows, np.union1d(call_places, odd))
+    ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
+    calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
     linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
-    annotations = _annotations(rows, np.union1d(rows.places(ANNOTATION_CATEGORIES), ranges))
+    annotations = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
     return linked, annotations, _unread(rows, odd, int(twice.sum()))
 
 
@@ -273,6 +273,11 @@ class _Rows:
         ids, inverse = ordinals(self.column("name", at))
         strings: list[str] = [self.trace.strings[i] for i in ids.tolist()]
         return np.array([classify(text) for text in strings], np.int64)[inverse]
+
+
+def _together(places: Ints, more: Ints) -> Ints:
+    """Two sets of places without a common one, in order."""
+    return np.sort(np.concatenate((places, more))) if len(more) else places
 
 
 def _old_ranges(rows: _Rows) -> Ints:

@@ -44,4 +44,6 @@ def _of_one_time(rows: Rows) -> Places:
     order = np.argsort(rows["ts"], kind="stable")
     time = rows["ts"][order]
     same = np.flatnonzero(time[1:] == time[:-1])
-    return order[np.union1d(same, same + 1)]
+    chosen = np.zeros(len(order), bool)
+    chosen[same] = chosen[same + 1] = True
+    return order[chosen]
