@@ -37,7 +37,7 @@ def stored(runs: list[Path]) -> Iterator[tuple[Connection, list[str]]]:
 
 def repeat_rows(runs: list[Path]) -> list[Result]:
     """Do recordings agree? T_Orchestration of each step, ratios of medians, kernel sequences; of
-    recordings in turns the ratios of their pairs of traces."""
+    interleaved recordings the ratios of their pairs of traces."""
     rows: list[Result] = []
     with stored(runs) as (connection, ids):
         from analyzer import queries
@@ -67,8 +67,8 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
         for (a, b), ratio in zip(pairs, ratios, strict=True):
             pair = {**of, "recordings": f"{runs[a].name}, {runs[b].name}"}
             rows.append(result("orchestration_ratio", "ratio", pair, [ratio]))
-            if turns := pairs[a, b].turns:
-                rows += paired_rows(pair, turns.phases[phase])
+            if interleaved := pairs[a, b].turns:
+                rows += paired_rows(pair, interleaved.phases[phase])
         spread = max(medians) / min(medians) - 1
         rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
         # 1 if every step of a pair launched the same kernels in the same order, else 0.

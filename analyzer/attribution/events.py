@@ -23,8 +23,10 @@ from analyzer.trace.events import (
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
     Trace,
+    Unread,
     is_call_category,
     is_known_category,
+    unread,
 )
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia")
@@ -211,24 +213,8 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
     whole = _whole(ops, calls, device)
     linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
     annotations = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
-    return linked, annotations, _unread(rows, odd, int(twice.sum()))
-
-
-@dataclass(frozen=True)
-class Unread:
-    """What was not read as it stands.
-
-    Attributes:
-        twice: Events that repeat another one, left out.
-        unknown_calls: Events by category, of unknown ones, that were taken for calls.
-        not_read: Events with a duration by category, of unknown ones, that are in no figure.
-        begin_end: Begin and end events by category; none is read.
-    """
-
-    twice: int
-    unknown_calls: dict[str, int]
-    not_read: dict[str, int]
-    begin_end: dict[str, int]
+    taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
+    return linked, annotations, unread(trace, taken, int(twice.sum()))
 
 
 @dataclass(frozen=True)
@@ -293,18 +279,6 @@ def _unknown_calls(rows: _Rows, device: DeviceEvents) -> Ints:
     by_name = np.isin(launch, [classification.LAUNCH_KINDS.index(k) for k in ("kernel", "graph")])
     correlation = _correlation(rows, at)
     return at[by_name | ((correlation > 0) & np.isin(correlation, device.correlation))]
-
-
-def _unread(rows: _Rows, odd: Ints, twice: int) -> Unread:
-    taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    counted: Counter[str] = Counter()
-    begin_end: Counter[str] = Counter()
-    for (ph, category), count in rows.trace.counts.items():
-        if ph in ("B", "E"):
-            begin_end[category] += count
-        elif ph == "X" and not is_known_category(category.lower()):
-            counted[category.lower()] += count
-    return Unread(twice, dict(taken), dict(counted - taken), dict(begin_end))
 
 
 def _ops(rows: _Rows, at: Ints) -> Ops:

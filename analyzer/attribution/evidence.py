@@ -6,8 +6,8 @@ and changes nothing.
 
 from __future__ import annotations
 
-from analyzer.attribution.events import LinkedTrace, Unread
-from analyzer.trace.events import Finding, FindingKind, Trace, finding
+from analyzer.attribution.events import LinkedTrace
+from analyzer.trace.events import Finding, FindingKind, Trace, Unread, finding
 
 FINDINGS = {
     "duplicated_events": FindingKind(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analyzer.cli.arguments import NEEDS, add_store
 from schemas.commands import Command
+from schemas.extras import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.store.verify import verify
 
     if args.data:
+        require("server", "sqlalchemy")
         from analyzer.server.check import check
 
         problems = check(args.data)

@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from schemas.run_directory import Manifest, manifest_from_dict
+from schemas.manifest import Manifest
+from schemas.run_directory import manifest_from_json
 
 # -- a run and what it was read from
 
@@ -63,7 +64,7 @@ class Run:
         """
         if not self.manifest:
             return None
-        return manifest_from_dict(json.loads(self.manifest), Path(self.name))
+        return manifest_from_json(self.manifest, Path(self.name))
 
     @cached_property
     def library_versions(self) -> dict[str, str]:

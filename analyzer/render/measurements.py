@@ -7,7 +7,7 @@ from rich.text import Text
 
 from analyzer import numbers
 from analyzer.queries.records import Floor
-from analyzer.render.tables import heading, printable, table
+from analyzer.render.tables import heading, table
 from analyzer.reports.records import HostSpeed, RunSummary
 
 
@@ -59,11 +59,7 @@ def print_host_speed(speed: HostSpeed | None, out: Console) -> None:
         ("during the latency requests", numbers.duration(speed.latency_ns), ""),
         ("during floor or kernel replay", numbers.duration(speed.floor_ns), ""),
     ]
-    if speed.like:
-        rows.append(("held to that of another run", numbers.duration(speed.target_ns), ""))
     out.print(table([("", "left"), ("", "right"), ("", "left")], rows))
-    for note in speed.notes:
-        out.print(Text(printable(f"  {note}")))
 
 
 def print_floors(floors: list[Floor], out: Console) -> None:

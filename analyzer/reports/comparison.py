@@ -127,7 +127,7 @@ def _pair(a: _Studied, b: _Studied, base_ops: Iterable[str]) -> Pair:
         turns=turns,
         warnings=[
             *_unlike(a.figures.run, b.figures.run),
-            *host_speed.differences(a.figures.run, b.figures.run, in_turns=turns is not None),
+            *host_speed.differences(a.figures.run, b.figures.run, interleaved=turns is not None),
             *_phase_warnings(a.figures, b.figures),
         ],
         times=times,

@@ -1,7 +1,7 @@
 """How fast the host was while a run was recorded, and what that means for a comparison.
 
 The collector times a fixed piece of work beside each trace and has one request without profiler
-beside it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
+before it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
 slower. Unknown, as in every run of another recorder, is None.
 """
 
@@ -13,14 +13,13 @@ from typing import Any, cast
 
 from analyzer.queries.records import Run
 from analyzer.reports.records import HostSpeed, UnprofiledStep
-from schemas.run_directory import Manifest
+from schemas.manifest import Manifest
 
 # Two speeds farther apart than this make host times incomparable.
 ALIKE = 0.03
-# In turns both runs met every speed of the host, but the fixed work itself takes up to a tenth
-# longer in one process than in another (docs/decisions/0007).
-ALIKE_IN_TURNS = 0.10
-NOTE = "host speed: "
+# Interleaved runs met every speed of the host, so only medians that really differ are warned of
+# (docs/decisions/0007).
+ALIKE_INTERLEAVED = 0.10
 
 
 def speed_of(run: Run) -> HostSpeed | None:
@@ -36,11 +35,7 @@ def speed_of(run: Run) -> HostSpeed | None:
         trace_high_ns=max(speeds, default=None),
         latency_ns=_median(speed.latency_ns),
         floor_ns=_median(speed.floor_ns or []),
-        target_ns=speed.target_ns,
-        like=speed.like,
-        attempts=[trace.attempts for trace in manifest.traces if trace.role == "trace"],
-        beside=_beside(manifest),
-        notes=[note.removeprefix(NOTE) for note in manifest.notes if note.startswith(NOTE)],
+        beside=_inflation(manifest),
     )
 
 
@@ -48,8 +43,8 @@ def _median(values: Sequence[int]) -> int | None:
     return round(median(values)) if values else None
 
 
-def _beside(manifest: Manifest) -> dict[str, UnprofiledStep]:
-    """By phase: the un-profiled step beside the traces, and how much longer profiled ones took."""
+def _inflation(manifest: Manifest) -> dict[str, UnprofiledStep]:
+    """By phase: the un-profiled step before the traces, and how much longer profiled ones took."""
     found: dict[str, list[tuple[int, int]]] = {}
     for trace in manifest.traces:
         pairs = list(zip(trace.step_wall_ns, trace.unprofiled_step_wall_ns or (), strict=False))
@@ -68,7 +63,7 @@ def _beside(manifest: Manifest) -> dict[str, UnprofiledStep]:
 def phases_of(manifest: Manifest, steps: int) -> list[str]:
     """The phase of each step of a trace; none if the plan in the manifest has other steps."""
     result: list[str] = []
-    for part in cast("list[Any]", manifest.phases):
+    for part in manifest.phases:
         plan = cast("dict[str, Any]", part if isinstance(part, dict) else {})
         phase, count = plan.get("phase"), plan.get("steps")
         if not isinstance(phase, str) or type(count) is not int or not 0 <= count <= steps:
@@ -82,12 +77,12 @@ def _python(run: Run) -> list[str]:
     return run.library_versions.get("python", "").split(".")[:2]
 
 
-def differences(a: Run, b: Run, *, in_turns: bool = False) -> list[str]:
+def differences(a: Run, b: Run, *, interleaved: bool = False) -> list[str]:
     """Lines on what a host of another speed has to do with the differences of two runs.
 
     Args:
         a, b: b is the one that is compared with a.
-        in_turns: They were recorded in turns with each other, and have ratios of pairs.
+        interleaved: They are variants of one group, and have ratios of pairs.
     """
     one, two = speed_of(a), speed_of(b)
     if one is None or two is None or one.definition != two.definition:
@@ -105,7 +100,7 @@ def differences(a: Run, b: Run, *, in_turns: bool = False) -> list[str]:
         if before is None or after is None:
             continue
         ratio = max(before, after) / min(before, after)
-        if ratio - 1 <= (ALIKE_IN_TURNS if in_turns else ALIKE):
+        if ratio - 1 <= (ALIKE_INTERLEAVED if interleaved else ALIKE):
             continue
         line = (
             f"the host ran {ratio:.2f} times {'slower' if after > before else 'faster'} during "
@@ -114,7 +109,9 @@ def differences(a: Run, b: Run, *, in_turns: bool = False) -> list[str]:
         )
         if estimate is not None:
             line += (
-                ". The ratios of pairs of traces, above, bear that best" if in_turns else estimate
+                ". The ratios of pairs of traces, above, bear that best"
+                if interleaved
+                else estimate
             )
         found.append(line)
     return found

@@ -1,4 +1,4 @@
-"""Two runs that were recorded in turns: trace k of one beside trace k of the other.
+"""Two runs that were recorded interleaved: trace k of one lies beside trace k of the other.
 
 What the host's speed did between the first trace and the last met both runs alike, and a pair of
 traces lies within seconds. So the median of the pairs' ratios is the fairest figure that two
@@ -16,7 +16,6 @@ from analyzer.queries.costs import Step
 from analyzer.queries.records import Run
 from analyzer.reports.host_speed import phases_of
 from analyzer.reports.records import PairedPhase, PairedRatios, RunFigures
-from schemas.run_directory import Partner
 
 
 @dataclass(frozen=True)
@@ -37,26 +36,21 @@ class _Ratios:
     interval: tuple[float, float] | None
 
 
-def in_turns(a: Run, b: Run) -> bool:
-    """Does each of two runs say that it took turns with the other?"""
-    return all(
-        other.recording_id in [partner.run_id for partner in _partners(run)]
-        for run, other in ((a, b), (b, a))
-    )
-
-
-def _partners(run: Run) -> list[Partner]:
-    manifest = run.recorded
-    return [] if manifest is None or manifest.turns is None else manifest.turns.partners
+def are_interleaved(a: Run, b: Run) -> bool:
+    """Are two runs different variants of one group?"""
+    one, two = (run.recorded.group if run.recorded else None for run in (a, b))
+    if one is None or two is None:
+        return False
+    return one.id == two.id and one.variant != two.variant
 
 
 def ratios(a: RunFigures, b: RunFigures) -> PairedRatios | None:
-    """Compare trace by trace two runs that were recorded in turns; None for others.
+    """Compare trace by trace two runs that were recorded interleaved; None for others.
 
     Args:
         a, b: b is compared with a.
     """
-    if not in_turns(a.run, b.run):
+    if not are_interleaved(a.run, b.run):
         return None
     sides = [(side.steps, _unprofiled(side.run)) for side in (a, b)]
     phases: dict[str, PairedPhase] = {}
@@ -167,7 +161,7 @@ def _sentence(base: str, other: str, phases: dict[str, PairedPhase]) -> str:
         ]
         parts += [f"{phase} {', '.join(shown)}"] if shown else []
     if not parts:
-        return "Recorded in turns, but no phase has times in both runs."
+        return "Recorded interleaved, but no phase has times in both runs."
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"
     most = max(entry.pairs for entry in phases.values())
@@ -176,7 +170,7 @@ def _sentence(base: str, other: str, phases: dict[str, PairedPhase]) -> str:
         for entry in phases.values()
     )
     return (
-        f"Recorded in turns: ratio of {other} to {base}, the median of {most} "
+        f"Recorded interleaved: ratio of {other} to {base}, the median of {most} "
         f"pair{'' if most == 1 else 's'} of traces, which the host's speed moves least: "
         f"{'; '.join(parts)}{'; in brackets 90 % confidence' if has_bounds else ''}."
     )

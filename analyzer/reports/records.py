@@ -43,11 +43,7 @@ class HostSpeed:
     trace_high_ns: int | None  # most during the traces
     latency_ns: int | None  # median during the latency requests
     floor_ns: int | None  # median during launch floor or kernel replay
-    target_ns: int | None  # speed that the traces were held to
-    like: str | None  # the recording whose speed that was
-    attempts: list[int | None]  # of each trace; None where nobody counted
     beside: dict[str, UnprofiledStep]  # by phase
-    notes: list[str]  # of the recording, on its host's speed
 
 
 @dataclass(frozen=True)
@@ -61,14 +57,14 @@ class PairedPhase:
     elapsed: float | None  # profiled step: median of the ratios
     elapsed_interval: tuple[float, float] | None  # 90 % confidence; None for few pairs
     elapsed_ratios: list[float] | None  # of each pair
-    unprofiled: float | None  # un-profiled step beside it: median of the ratios
+    unprofiled: float | None  # un-profiled step before it: median of the ratios
     unprofiled_interval: tuple[float, float] | None  # 90 % confidence; None for few pairs
     unprofiled_ratios: list[float] | None  # of each pair
 
 
 @dataclass(frozen=True)
 class PairedRatios:
-    """Two runs that were recorded side by side, compared trace by trace."""
+    """Two runs that were recorded interleaved, compared trace by trace."""
 
     phases: dict[str, PairedPhase]  # by phase
     sentence: str  # in words
@@ -341,7 +337,7 @@ class Pair:
     base: str  # the base's name
     other: str  # the other's name
     verdict: str  # in words
-    turns: PairedRatios | None  # trace by trace; None unless recorded side by side
+    turns: PairedRatios | None  # trace by trace; None unless recorded interleaved
     warnings: list[str]  # what makes the two hard to compare
     times: dict[str, TimeChange]  # by phase
     sequences: Sequences | None  # None if a run has no kernels

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +150,10 @@ def _add_jobs(jobs: argparse.ArgumentParser) -> None:
 
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until stopped."""
-    require("server", "fastapi", "uvicorn", "prometheus_client")
+    require("server", "fastapi", "uvicorn", "prometheus_client", "sqlalchemy")
     from analyzer.server.jobs import memory
     from analyzer.server.limits import Limits
-    from analyzer.server.serve import Wanted, serve
+    from analyzer.server.serve import ServeOptions, serve
 
     workers = args.workers or min(4, os.cpu_count() or 1)
     given = {field: getattr(args, field) for _, field, _, _ in _LIMITS}
@@ -161,7 +161,7 @@ def serve_command(args: argparse.Namespace) -> int:
         given["job_memory_bytes"] = memory.of_a_job(workers, memory.total_bytes())
     limits = replace(Limits(), **{k: v for k, v in given.items() if v is not None})
     serve(
-        Wanted(
+        ServeOptions(
             data=args.data,
             db=args.db or (None if args.data else Path(DEFAULT_DB)),
             host=args.host,
@@ -186,35 +186,31 @@ def _layout(args: argparse.Namespace) -> Layout:
 
 def _tokens(layout: Layout, make: bool = False) -> Tokens:
     """The tokens of a server's folder or lake; only who creates one may make the folder."""
+    require("server", "sqlalchemy")
     from analyzer.server.auth.tokens import Tokens
-    from analyzer.server.db.database import open_state
+    from analyzer.server.db.database import open_database
 
     if make and layout.lake is None:
         layout.check_store()
         layout.make()
-    return Tokens(open_state(layout, make))
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
+    return Tokens(open_database(layout, make))
 
 
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
-    from analyzer.server.auth.tokens import parse_scopes
+    from analyzer.render.json_text import print_json
+    from analyzer.server.auth.principal import parse_scopes
 
     layout = _layout(args)
     layout.check_team(args.team)  # before a folder is made for it
     scopes = parse_scopes(args.scope)
-    text, row = _tokens(layout, make=True).create(args.team, scopes, args.name, args.expires)
+    text, token = _tokens(layout, make=True).create(args.team, scopes, args.name, args.expires)
     if args.json:
-        _print_json({**row, "token": text})
+        print_json({**asdict(token), "token": text})
         return 0
     sys.stdout.write(text + "\n")
     sys.stderr.write(
-        f"analyzer: token {row['id']} of team {row['team']} for {', '.join(row['scopes'])}; "
+        f"analyzer: token {token.id} of team {token.team} for {', '.join(token.scopes)}; "
         "it is shown this once.\n"
     )
     return 0
@@ -222,23 +218,25 @@ def token_create(args: argparse.Namespace) -> int:
 
 def token_list(args: argparse.Namespace) -> int:
     """List tokens."""
-    rows = _tokens(_layout(args)).all(args.team)
+    from analyzer.render.json_text import print_json
+
+    tokens = _tokens(_layout(args)).all(args.team)
     if args.json:
-        _print_json(rows)
+        print_json(tokens)
         return 0
     from analyzer.render.tables import console, table
 
     shown = [
         (
-            row["id"],
-            row["team"],
-            ",".join(row["scopes"]),
-            "active" if row["active"] else "revoked" if row["revoked_at"] else "expired",
-            _day(row["created_at"]),
-            _day(row["expires_at"]),
-            row["name"],
+            token.id,
+            token.team,
+            ",".join(token.scopes),
+            "active" if token.active else "revoked" if token.revoked_at else "expired",
+            _day(token.created_at),
+            _day(token.expires_at),
+            token.name,
         )
-        for row in rows
+        for token in tokens
     ]
     heads = ("id", "team", "scopes", "state", "made", "expires", "name")
     console().print(table([(head, "left") for head in heads], shown, indent=0))
@@ -248,11 +246,12 @@ def token_list(args: argparse.Namespace) -> int:
 def token_revoke(args: argparse.Namespace) -> int:
     """Revoke a token."""
     from analyzer.errors import AnalyzerError
+    from analyzer.render.json_text import print_json
 
     if not _tokens(_layout(args)).revoke(args.id):
         raise AnalyzerError(f"there is no token {args.id!r}; `analyzer token list` has the ids.")
     if args.json:
-        _print_json({"revoked": args.id})
+        print_json({"revoked": args.id})
     else:
         sys.stdout.write(f"revoked: {args.id}\n")
     return 0
@@ -279,14 +278,21 @@ def jobs_command(args: argparse.Namespace) -> int:
         if not args.json:
             sys.stderr.write(f"analyzer: {client.get('/api/v1/usage')['text']}\n")
     else:
-        from analyzer.server.db.database import open_state
-        from analyzer.server.jobs.queue import STATES, Jobs
+        require("server", "sqlalchemy")
+        from analyzer.server.db.database import open_database
+        from analyzer.server.jobs.job import STATES
+        from analyzer.server.jobs.queue import Jobs
 
         states = (args.state,) if args.state else STATES
-        jobs = Jobs(open_state(_layout(args), make=False))
-        rows = jobs.list(args.team, states, args.limit)
+        layout = _layout(args)
+        jobs = Jobs(open_database(layout, make=False))
+        rows = [asdict(job) for job in jobs.list(args.team, states, args.limit)]
+        for row in rows if layout.lake is None else ():
+            del row["server"]  # there is one only
     if args.json:
-        _print_json(rows)
+        from analyzer.render.json_text import print_json
+
+        print_json(rows)
     else:
         _print_jobs(rows)
     return 1 if any(row["state"] == "failed" for row in rows) else 0

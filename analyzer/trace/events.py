@@ -6,6 +6,7 @@ integer nanoseconds on the trace's clock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,3 +142,32 @@ class Trace:
         """String id of each category that occurs, with its lower-case text."""
         ids: list[int] = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
         return {i: self.strings[i].lower() for i in ids}
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What was not read as it stands.
+
+    Attributes:
+        twice: Events that repeat another one, left out.
+        unknown_calls: Events by category, of unknown ones, that were taken for calls.
+        not_read: Events with a duration by category, of unknown ones, that are in no figure.
+        begin_end: Begin and end events by category; none is read.
+    """
+
+    twice: int
+    unknown_calls: Mapping[str, int]
+    not_read: Mapping[str, int]
+    begin_end: Mapping[str, int]
+
+
+def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
+    """Count what of a trace is in no figure, or only by its looks."""
+    unknown: Counter[str] = Counter()
+    begin_end: Counter[str] = Counter()
+    for (ph, category), count in trace.counts.items():
+        if ph in ("B", "E"):
+            begin_end[category] += count
+        elif ph == "X" and not is_known_category(category.lower()):
+            unknown[category.lower()] += count
+    return Unread(twice, unknown_calls, unknown - unknown_calls, begin_end)

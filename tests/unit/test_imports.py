@@ -26,7 +26,8 @@ NOT_TO_IMPORT = (
 )
 
 FORBIDDEN = {
-    "schemas": HEAVY | {"orjson", "collector", "hybrid", "analyzer", "webapp"},
+    # msgspec reads the documents of a run directory.
+    "schemas": HEAVY - {"msgspec"} | {"orjson", "collector", "hybrid", "analyzer", "webapp"},
     "collector": ANALYSIS_SIDE | {"analyzer", "webapp"},
     "hybrid": ANALYSIS_SIDE | {"analyzer", "webapp", "collector"},
     "analyzer": GPU_SIDE | {"streamlit", "altair", "collector", "hybrid", "webapp"},

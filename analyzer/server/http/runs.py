@@ -19,12 +19,13 @@ from analyzer.render.json_text import builtins_of
 from analyzer.reports.comparison import compare as compare_runs
 from analyzer.reports.records import Comparison, RunReport
 from analyzer.reports.report import report as report_run
-from analyzer.server.auth.policy import needs, service_of
-from analyzer.server.auth.tokens import Principal
+from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
+from analyzer.server.http.access import needs, service_of
 from analyzer.server.http.uploads import errors
 from analyzer.server.service import Service
 from analyzer.server.sql.snapshots import Crowded
+from analyzer.server.uploads.uploads import Upload
 from analyzer.store import Connection, open_store, sandbox
 from analyzer.store.write import delete_run
 
@@ -95,7 +96,7 @@ def runs(
         found = queries.listed_runs(connection)
     if sha256 is not None:
         job = service.jobs.of_upload(who.team, sha256)
-        found = [run for run in found if job and run.run_id in job["run_ids"]]
+        found = [run for run in found if job and run.run_id in job.run_ids]
     for key, wanted in (("model", model), ("mode", mode), ("host", host), ("gpu", gpu)):
         if wanted is not None:
             found = [run for run in found if getattr(run, key) == wanted]
@@ -183,10 +184,10 @@ def compare(
     return PlainTextResponse(text.getvalue())
 
 
-def _original(service: Service, team: str, run_id: str) -> dict[str, Any] | None:
+def _original(service: Service, team: str, run_id: str) -> Upload | None:
     """The upload that a run was made of."""
     job = service.jobs.of_run(team, run_id)
-    return service.uploads.find(team, job["sha256"]) if job else None
+    return service.uploads.find(team, job.sha256) if job else None
 
 
 @router.get(
@@ -200,9 +201,9 @@ def original(run: str, request: Request, who: Reader) -> Response:
     with reading(service, who.team) as connection:
         run_id = find(connection, run)
     upload = _original(service, who.team, run_id)
-    if upload is None or upload["state"] != "stored":
+    if upload is None or not upload.is_stored:
         raise HTTPException(404, "this run did not come by an upload; its files are elsewhere.")
-    sha256, kind = upload["sha256"], "application/octet-stream"
+    sha256, kind = upload.sha256, "application/octet-stream"
     if service.blobs.size(who.team, sha256) is None:
         raise HTTPException(404, "the original is no longer on the server.")
     headers = {"Hostbound-Sha256": sha256}
@@ -210,14 +211,14 @@ def original(run: str, request: Request, who: Reader) -> Response:
         return FileResponse(file, media_type=kind, filename=_download_name(upload), headers=headers)
     name = quote(_download_name(upload))
     headers["Content-Disposition"] = f"attachment; filename*=utf-8''{name}"
-    headers["Content-Length"] = str(upload["size"])
+    headers["Content-Length"] = str(upload.size)
     return StreamingResponse(service.blobs.pieces(who.team, sha256), 200, headers, kind)
 
 
-def _download_name(upload: dict[str, Any]) -> str:
-    given = upload["metadata"].get("file") or upload["name"] or upload["sha256"][:12]
+def _download_name(upload: Upload) -> str:
+    given = upload.metadata.get("file") or upload.name or upload.sha256[:12]
     base = "".join(c if c.isalnum() or c in "-_.+" else "_" for c in PurePosixPath(str(given)).name)
-    suffix = "." + upload["format"].partition(".")[2] if upload["format"] else ""
+    suffix = "." + upload.format.partition(".")[2] if upload.format else ""
     return base if base.endswith(suffix) else base + suffix
 
 
@@ -234,8 +235,8 @@ def delete(
     with reading(service, who.team) as connection:
         run_id = find(connection, run)
         upload = _original(service, who.team, run_id)
-        job = service.jobs.of_upload(who.team, upload["sha256"]) if upload else None
-        others = [r for r in job["run_ids"] if r != run_id] if job else []
+        job = service.jobs.of_upload(who.team, upload.sha256) if upload else None
+        others = [r for r in job.run_ids if r != run_id] if job else []
         kept = [
             other
             for other in others
@@ -243,7 +244,7 @@ def delete(
         ]
     # The run last: after a crash in between it is still there to be deleted again.
     if upload is not None and not kept:
-        service.uploads.drop(who.team, upload["id"])
+        service.uploads.drop(who.team, upload.id)
     service.jobs.forget_run(who.team, run_id)
     with open_store(service.store(who.team)).writing() as connection:
         connection.execute("BEGIN TRANSACTION")
