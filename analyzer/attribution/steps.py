@@ -82,16 +82,6 @@ def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:
     return [i for i, name in enumerate(annotations.names) if name in names]
 
 
-def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """A test whether a name matches a shell pattern, or with its brackets taken as they stand.
-
-    `step[DECODE bs=1]` is a name that a serving engine writes, and matches itself.
-    """
-    literal = [pattern.replace("[", "[[]") for pattern in patterns]
-    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in (*patterns, *literal)]
-    return lambda name: any(pattern.match(name) for pattern in compiled)
-
-
 def _step(annotations: Annotations, i: int, mark: StepMark | None = None) -> Step:
     name = annotations.names[i]
     return Step(
@@ -103,6 +93,16 @@ def _step(annotations: Annotations, i: int, mark: StepMark | None = None) -> Ste
         thread=int(annotations.thread[i]),
         mark=mark,
     )
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """A test whether a name matches a shell pattern, or with its brackets taken as they stand.
+
+    `step[DECODE bs=1]` is a name that a serving engine writes, and matches itself.
+    """
+    literal = [pattern.replace("[", "[[]") for pattern in patterns]
+    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in (*patterns, *literal)]
+    return lambda name: any(pattern.match(name) for pattern in compiled)
 
 
 def _phase(name: str) -> str:
@@ -255,14 +255,14 @@ def between_steps(linked: LinkedTrace, busy: Measure | None) -> list[Between | N
 
 
 def assign_steps(linked: LinkedTrace) -> None:
-    """Set the step of each op, call and device event, and the thread that launches in each step."""
+    """Set the step of each op, call and device event, and the main thread of each step."""
     steps, ops, calls, device = linked.steps, linked.ops, linked.calls, linked.device
     if steps == [linked.whole]:  # closed: an event of no length may start at its end
         ops.step = np.where(ops.bad, -1, 0)
         calls.step = np.where(calls.bad, -1, 0)
     else:
-        ops.step = np.where(ops.bad, -1, _step_at(steps, ops.start))
-        calls.step = np.where(calls.bad, -1, _step_at(steps, calls.start))
+        ops.step = np.where(ops.bad, -1, _step_at(steps, ops.thread, ops.start))
+        calls.step = np.where(calls.bad, -1, _step_at(steps, calls.thread, calls.start))
     device.step = np.where(device.call >= 0, calls.step[device.call] if len(calls.step) else -1, -1)
     launching = calls.kind > 0
     _set_threads(
@@ -301,14 +301,21 @@ def _set_threads(steps: Sequence[Step], *events: tuple[Ints, Ints]) -> None:
         missing -= set(busiest)
 
 
-def _step_at(steps: Sequence[Step], time: Ints) -> Ints:
-    """Index of the step that holds each time (the one that starts last); -1 outside."""
+def _step_at(steps: Sequence[Step], thread: Ints, time: Ints) -> Ints:
+    """Index of the step that holds each time (the one that starts last); -1 outside.
+
+    A thread with steps of its own has no other's; one without (autograd) is in whatever step of the
+    process runs at the time.
+    """
     if not steps:
         return np.full(len(time), -1, np.int64)
-    nest = Nest(
-        np.zeros(len(steps), np.int64),
-        np.array([s.start for s in steps], np.int64),
-        np.array([s.end for s in steps], np.int64),
-        np.arange(len(steps)),
-    )
-    return nest.innermost(np.zeros(len(time), np.int64), time)
+    start = np.array([s.start for s in steps], np.int64)
+    end = np.array([s.end for s in steps], np.int64)
+    marked = np.array([s.thread for s in steps], np.int64)
+    number = np.arange(len(steps))
+    anywhere = np.zeros(len(steps), np.int64)
+    result = Nest(anywhere, start, end, number).innermost(np.zeros(len(time), np.int64), time)
+    if len(np.unique(marked)) > 1:
+        own = np.isin(thread, marked)
+        result[own] = Nest(marked, start, end, number).innermost(thread[own], time[own])
+    return result

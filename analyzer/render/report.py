@@ -70,7 +70,8 @@ def _balance(value: RunReport, out: Console) -> None:
         for ns in (measured.ft_ns, measured.ct_ns, measured.ct_paper_ns)
     )
     path = measured.kt_ns if totals.launches else None
-    largest = max(orchestration or 0, active or 0, 1)
+    # Without a floor T_Orchestration is unknown, and its parts may be larger than all else.
+    largest = max(*(ns or 0 for ns in (orchestration, active, framework, library, path)), 1)
     floor = (
         f"launch floor {numbers.duration(totals.launch_floor_ns)} ({totals.floor_source})"
         if totals.launch_floor_ns is not None
@@ -112,6 +113,16 @@ def _balance(value: RunReport, out: Console) -> None:
             f"union of all events; HDBI by it {numbers.index(measured.hdbi_busy)}",
         ),
     ]
+    if totals.event_sum_outside_steps_ns:
+        rows.append(
+            (
+                "outside the steps",
+                numbers.duration(totals.event_sum_outside_steps_ns),
+                "",
+                "device time that belongs to no step; kernels in it "
+                f"{numbers.duration(totals.active_outside_steps_ns)}",
+            )
+        )
     out.print(table([("", "left"), ("", "right"), ("", "left"), ("", "name")], rows))
 
 
@@ -137,7 +148,7 @@ def _ledger(value: RunReport, out: Console) -> None:
             numbers.duration(entry.ns),
             numbers.share(entry.ns / wall),
             numbers.duration(None if idle is None else entry.exposed_ns),
-            "" if idle is None else bar(entry.exposed_ns, wall),
+            "" if entry.exposed_ns is None else bar(entry.exposed_ns, wall),
             ACCOUNT_MEANS[name],
         )
         for name, entry in ledger.items()

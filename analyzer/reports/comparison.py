@@ -103,7 +103,9 @@ def compared_run(value: RunFigures) -> ComparedRun:
             for phase, sums in value.phases.items()
         },
         ledger={
-            name: AccountTime(round(time.ns / n), round(time.exposed_ns / n))
+            name: AccountTime(
+                round(time.ns / n), None if time.exposed_ns is None else round(time.exposed_ns / n)
+            )
             for name, time in measured.ledger.items()
         },
         latency=value.latency,

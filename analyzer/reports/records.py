@@ -164,7 +164,7 @@ class PhaseFigures(StepTotals):
     step_wall_ns: list[int]  # of each step
     median_elapsed_ns: int  # median step
     median_wall_ns: int  # median step
-    median_device_active_ns: int  # median step
+    median_device_active_ns: int | None  # median step
     median_orchestration_ns: int | None  # median step; None if one is unknown
 
 
@@ -238,7 +238,7 @@ class PhaseMeans(Costs):
     hdbi: float | None  # over the phase
     median_elapsed_ns: int  # median step
     median_wall_ns: int  # median step
-    median_device_active_ns: int  # median step
+    median_device_active_ns: int | None  # median step
     median_orchestration_ns: int | None  # median step; None if one is unknown
 
 
@@ -297,8 +297,8 @@ class AccountChange:
     before_ns: int  # of the base
     after_ns: int  # of the other
     change_ns: int  # after - before
-    before_exposed_ns: int  # of the base, while the device was idle
-    after_exposed_ns: int  # of the other, while the device was idle
+    before_exposed_ns: int | None  # of the base, while the device was idle
+    after_exposed_ns: int | None  # of the other, while the device was idle
 
 
 @dataclass(frozen=True)

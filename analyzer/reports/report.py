@@ -109,19 +109,21 @@ def phase_figures(steps: Sequence[Step]) -> dict[str, PhaseFigures]:
     for phase in dict.fromkeys(step.phase for step in steps):
         own = [step for step in steps if step.phase == phase]
         steady = [step for step in own if not step.is_warm_up] or own
-        orchestration = [s.orchestration_ns for s in steady if s.orchestration_ns is not None]
         result[phase] = PhaseFigures(
             **vars(queries.added(own)),
             step_elapsed_ns=[step.elapsed_ns for step in own],
             step_wall_ns=[step.wall_ns for step in own],
             median_elapsed_ns=round(median(step.elapsed_ns for step in steady)),
             median_wall_ns=round(median(step.wall_ns for step in steady)),
-            median_device_active_ns=round(median(step.device_active_ns for step in steady)),
-            median_orchestration_ns=(
-                round(median(orchestration)) if len(orchestration) == len(steady) else None
-            ),
+            median_device_active_ns=_median([step.device_active_ns for step in steady]),
+            median_orchestration_ns=_median([step.orchestration_ns for step in steady]),
         )
     return result
+
+
+def _median(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(median(known)) if len(known) == len(values) else None
 
 
 def _kernels_per_token(run: Run, steps: Sequence[Step]) -> float | None:
@@ -169,7 +171,8 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         if lacking
     ]
     value = measured.hdbi
-    exposed = {name: entry.exposed_ns for name, entry in measured.ledger.items()}
+    exposed = {name: entry.exposed_ns or 0 for name, entry in measured.ledger.items()}
+    idle_known = all(entry.exposed_ns is not None for entry in measured.ledger.values())
     idle = sum(exposed.values())
     wall = sum(entry.ns for entry in measured.ledger.values())
     worst = max(exposed, key=lambda name: exposed[name]) if idle > 0 else None
@@ -183,6 +186,11 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
     sentences: list[str] = []
     if "kernels" in unsupported:
         sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
+    elif not totals.launches:
+        sentences.append(
+            "HDBI is unknown: the trace holds no launch call, so nothing says what launching cost "
+            "the host."
+        )
     elif value is None:
         sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
     elif "operators" in unsupported:
@@ -202,8 +210,8 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         unsupported=unsupported,
         hdbi=value,
         largest_component=largest,
-        idle_ns=None if "device" in unsupported else idle,
-        idle_share=idle / wall if wall and "device" not in unsupported else None,
+        idle_ns=idle if idle_known and "device" not in unsupported else None,
+        idle_share=idle / wall if wall and idle_known and "device" not in unsupported else None,
         most_exposed_account=worst,
         accounts=list(classification.ACCOUNTS),
         sentence=" ".join(sentences),

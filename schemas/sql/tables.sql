@@ -255,11 +255,11 @@ CREATE TABLE IF NOT EXISTS ledger (
   run_id VARCHAR,
   trace_id INTEGER,
   step_id INTEGER,               -- NULL: the whole trace
-  thread_id INTEGER,
+  thread_id INTEGER,             -- launching thread; the rows of all add up to the step's wall time
   is_main BOOLEAN,               -- the thread with most launches of that step
   account VARCHAR,               -- python region framework library launch graph_launch memory wait other_call
   ns BIGINT,
-  exposed_ns BIGINT              -- of it, while the device was idle
+  exposed_ns BIGINT              -- of it, while the device was idle; NULL without device events
 );
 
 CREATE TABLE IF NOT EXISTS totals (
@@ -276,13 +276,15 @@ CREATE TABLE IF NOT EXISTS totals (
   clean_launches BIGINT,
   bad_time_events BIGINT,
   wall_ns BIGINT,
-  device_active_ns BIGINT,       -- sum of kernel durations
+  device_active_ns BIGINT,       -- sum of kernel durations; NULL, as all device times, without device events
   device_busy_ns BIGINT,         -- union of all device events, per device, then summed
   device_event_sum_ns BIGINT,    -- sum of all device events
   orphan_device_ns BIGINT,       -- of it, orphans
+  active_outside_steps_ns BIGINT, -- of device_active_ns, kernels in no step; NULL in a step's row
+  event_sum_outside_steps_ns BIGINT, -- of device_event_sum_ns, events in no step; NULL in a step's row
   busy_in_window_ns BIGINT,      -- union clipped to the step's window
   device_idle_ns BIGINT,         -- window less busy_in_window_ns
-  t_py_ns BIGINT, t_dispatch_ns BIGINT,
+  t_py_ns BIGINT, t_dispatch_ns BIGINT, -- NULL, as all launch times, without launch calls
   t_base_ns BIGINT,
   ft_ns BIGINT, ct_ns BIGINT, kt_ns BIGINT, kt_fw_ns BIGINT,
   kt_fw_low_ns BIGINT, kt_fw_high_ns BIGINT,
