@@ -526,12 +526,12 @@ def test_a_step_name_with_brackets_matches_itself(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "steps"),
-    [("step[DECODE bs=*]", 2), ("step[*", 3), ("step?[0-9]", 1), ("step[AB]", 0), ("[s]tep_1", 1)],
+    [("part[A n=*]", 2), ("part[*", 3), ("part?[0-9]", 1), ("part[XY]", 0), ("[p]art_1", 1)],
 )
 def test_brackets_in_a_pattern_are_a_set_or_stand_for_themselves(
     load: Load, trace: TraceBuilder, pattern: str, steps: int
 ) -> None:
-    names = ("step[DECODE bs=1]", "step[DECODE bs=64]", "step[EXTEND bs=1 toks=8]", "step_1")
+    names = ("part[A n=1]", "part[A n=64]", "part[B n=1]", "part_1")
     for i, name in enumerate(names):
         trace.add_annotation(name, 100 * i, 90).add_op("aten::mm", 100 * i + 5, 20)
     found = load(trace, step_annotation=[pattern]).ask("SELECT name FROM steps")
