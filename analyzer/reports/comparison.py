@@ -283,7 +283,8 @@ def _phase_warnings(a: RunFigures, b: RunFigures) -> list[str]:
     ]
     for run in (a, b):
         if run.totals.floor_source == "none" and run.measured.orchestration_ns is None:
+            lacking = "launch floor" if run.totals.launches else "launch call"
             found.append(
-                f"{run.run.name} has no launch floor: its T_Orchestration and HDBI are unknown"
+                f"{run.run.name} has no {lacking}: its T_Orchestration and HDBI are unknown"
             )
     return found
