@@ -67,12 +67,16 @@ def split_processes(trace: Trace) -> list[Trace]:
 
 def _processes(trace: Trace) -> list[str]:
     """Names of the processes with ops or calls: marks of ranks, where there are some, else pids."""
-    host = _rows_of(trace, lambda category: category in OP_CATEGORIES or is_call_category(category))
-    device = _rows_of(trace, lambda category: category in DEVICE_CATEGORIES)
-    pids: list[int] = np.unique(trace.rows["pid"][host]).tolist()
+    with_ops = _pids(trace, lambda category: category in OP_CATEGORIES)
+    with_calls = _pids(trace, is_call_category)
     # Some runtimes write calls under the device's number.
-    of_device: set[int] = set(np.unique(trace.rows["pid"][device]).tolist())
-    return list(dict.fromkeys(_name(trace, pid) for pid in pids if pid not in of_device))
+    of_device = _pids(trace, lambda category: category in DEVICE_CATEGORIES)
+    found = sorted(with_ops | (with_calls - of_device))
+    return list(dict.fromkeys(_name(trace, pid) for pid in found))
+
+
+def _pids(trace: Trace, wanted: Callable[[str], bool]) -> set[int]:
+    return set(np.unique(trace.rows["pid"][_rows_of(trace, wanted)]).tolist())
 
 
 def _rows_of(trace: Trace, wanted: Callable[[str], bool]) -> Ints:

@@ -272,6 +272,25 @@ def test_processes_without_a_mark_are_told_apart_by_correlation(
     assert sorted(rows) == [(0, 1, 10 * US), (1, 1, 11 * US)]
 
 
+def test_processes_that_write_device_events_under_their_own_pid_are_told_apart(
+    load: Load, trace: TraceBuilder
+) -> None:
+    merged(trace, devices=(0, 0), correlations=(5, 5))
+    for event, pid in zip([e for e in trace.events if e["cat"] == "kernel"], (80, 81), strict=True):
+        event["pid"] = pid
+    loaded = load(trace)
+    rows = loaded.ask("SELECT trace_id, tklqt_ns FROM totals WHERE step_id IS NOT NULL")
+    assert sorted(rows) == [(0, 10 * US), (1, 11 * US)]
+
+
+def test_calls_under_a_devices_number_are_no_process(load: Load, trace: TraceBuilder) -> None:
+    trace.add_op("aten::mm", 0, 50).add_kernel("gemm", 30, 10, 1, device=17)
+    trace.add("mtia_runtime", "enqueueCommand", 10, 5, pid=17, args={"correlation": 1})
+    loaded = load(trace)
+    assert loaded.ask("SELECT count(*) FROM traces") == [(1,)]
+    assert "merged_processes" not in loaded.said
+
+
 def test_processes_that_cannot_be_told_apart_are_refused(
     trace: TraceBuilder, tmp_path: Path, capsys
 ) -> None:
