@@ -21,7 +21,7 @@ from schemas.errors import HostboundError
 from schemas.extras import require
 
 if TYPE_CHECKING:
-    from analyzer.ingest.load import Ingested
+    from analyzer.ingest.ingested import Ingested
 
 DEFAULT_DB = "hostbound.duckdb"
 
@@ -209,7 +209,7 @@ def ingest_command(args: argparse.Namespace) -> int:
     from analyzer.ingest.load import ingest
 
     with _Progress(len(args.paths)) as progress:
-        results = _through_server(args, progress) or ingest(
+        results = ingest(
             args.paths,
             args.db,
             name=args.name,
@@ -221,6 +221,7 @@ def ingest_command(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             engine=executors.Ray(args.ray_address) if args.engine == "ray" else None,
             progress=progress,
+            remark=lambda text: sys.stderr.write(f"analyzer: {text}\n"),
         )
     if args.json:
         _print_json([asdict(result) for result in results])
@@ -233,45 +234,6 @@ def ingest_command(args: argparse.Namespace) -> int:
     if failed:
         return 2 if len(failed) == len(results) else 1
     return 1 if any(f.severity == "warning" for r in results for f in r.findings) else 0
-
-
-def _through_server(
-    args: argparse.Namespace, progress: Callable[[str, int, int], None]
-) -> list[Ingested] | None:
-    """Load through the server that owns the store; None if there is none."""
-    from analyzer.errors import AnalyzerError
-    from analyzer.server import discovery
-    from analyzer.store import open_store
-
-    found, remark = discovery.find(args.db)
-    if remark:
-        sys.stderr.write(f"analyzer: {remark}\n")
-    if found is None:
-        return None
-    # What the API does not know.
-    beyond = {
-        "--keep-originals": args.keep_originals,
-        "--engine ray": args.engine == "ray",
-    }
-    if asked := [option for option, wanted in beyond.items() if wanted]:
-        if open_store(args.db).has_many_writers:
-            return None  # which any number of processes may write to
-        raise AnalyzerError(
-            f"{args.db} belongs to the server at {found.url}, which does not take "
-            f"{' and '.join(asked)}: stop it first, or load into another store with --db."
-        )
-    from analyzer.server.remote_ingest import ingest
-
-    return ingest(
-        found,
-        args.paths,
-        name=args.name,
-        step_annotation=args.step_annotation,
-        capture_trace=Path(args.capture_trace) if args.capture_trace else None,
-        python_functions=args.python_functions,
-        replace_runs=args.replace,
-        progress=progress,
-    )
 
 
 def _say_ingested(result: Ingested, db: Path) -> None:
