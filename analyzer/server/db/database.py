@@ -72,26 +72,30 @@ class Database:
             finally:
                 self._mine.connection = None
 
-    def rows(self, statement: Executable) -> Sequence[Row[Any]]:
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Row[Any]]:
         """Rows of a question; within a transaction of this thread, as that sees it.
+
+        Args:
+            values: Of the statement's bindparams. One that is asked often is made once and has
+                these: making it anew costs more than asking it.
 
         Raises:
             Unreachable: PostgreSQL did not answer for some seconds.
         """
         current: Connection | None = getattr(self._mine, "connection", None)
         if current is not None:
-            return current.execute(statement).all()
+            return current.execute(statement, values).all()
 
         def ask() -> Sequence[Row[Any]]:
             with self.engines.reading.connect() as connection:
-                return connection.execute(statement).all()
+                return connection.execute(statement, values).all()
 
         with self._errors():
             return self._again(ask)
 
-    def row(self, statement: Executable) -> Row[Any] | None:
+    def row(self, statement: Executable, **values: Any) -> Row[Any] | None:
         """The first row, if there is one; raises Unreachable."""
-        found = self.rows(statement)
+        found = self.rows(statement, **values)
         return found[0] if found else None
 
     def answers(self) -> bool:
