@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Executable, Row, func, inspect, select
+from sqlalchemy import Connection, Executable, Row, Select, func, inspect, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateSchema
@@ -26,6 +26,7 @@ from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.db import connect, tables
 from analyzer.server.db.connect import Engines
 from analyzer.server.db.liveness import Liveness, Requeue
+from analyzer.server.db.reader import Reader
 from analyzer.server.layout import Layout
 from analyzer.store.lake_file import read_lake_file
 from schemas.extras import require
@@ -49,6 +50,7 @@ class Database:
         self._place = place
         self._patience_s = patience_s
         self._mine = threading.local()
+        self._reader = None if engines.schema else Reader(engines.reading)
         self._liveness: Liveness | None = None
 
     # -- statements
@@ -85,6 +87,8 @@ class Database:
         current: Connection | None = getattr(self._mine, "connection", None)
         if current is not None:
             return current.execute(statement, values).all()
+        if values and self._reader is not None and isinstance(statement, Select):
+            return self._reader.rows(cast("Select[Any]", statement), values)
 
         def ask() -> Sequence[Row[Any]]:
             with self.engines.reading.connect() as connection:
