@@ -41,6 +41,7 @@ NEWEST_OF = (
     .order_by(jobs.c.seq.desc())
     .limit(1)
 )
+_ANY = select(jobs.c.seq).where(jobs.c.state == bindparam("state")).limit(1)
 # The oldest job of the team that was served longest ago.
 _waiting, _past = jobs.alias("waiting"), jobs.alias("past")
 _first = func.min(_waiting.c.seq)
@@ -161,6 +162,8 @@ class Jobs:
             Unreachable: PostgreSQL does not answer.
         """
         server = self._database.server()
+        if self._database.row(_ANY, state="queued") is None:
+            return None  # said without a transaction, for which others would wait
         while True:
             with self._database.transaction() as connection:
                 seq = connection.execute(_NEXT).scalar()
