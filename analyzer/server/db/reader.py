@@ -25,7 +25,7 @@ class Reader:
         self._known: dict[Select[Any], _Question] = {}
 
     def rows(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
-        """Rows as named tuples. The statement is kept: give one that is made once.
+        """Rows as named tuples. The statement is kept: give one that is made once, without IN.
 
         Raises:
             sqlite3.Error: It cannot be read.
@@ -54,7 +54,7 @@ class _Question:
         self._order: Sequence[str] = getattr(compiled, "positiontup", None) or ()
         columns = list(statement.selected_columns)
         names = [str(column.key) for column in columns]
-        # pyright: names are known at run time only.
+        # Untyped: the names are known at run time only.
         self._make: Any = namedtuple("Row", names, rename=True)._make  # pyright: ignore[reportUntypedNamedTuple]
         self._processes: list[tuple[int, _Process]] = []
         for place, column in enumerate(columns):
