@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +20,7 @@ from schemas.errors import RunDirectoryError
 from schemas.run_directory import read_manifest
 
 RUN_DIRECTORY_TAR = "run-directory.tar"
-# Where a tar of a single trace has the trace of its capture.
+# Where a tar has the trace of the capture that was named beside it.
 CAPTURE_FOLDER = "capture"
 TRACE_SUFFIXES = (".json.gz", ".json")
 
@@ -135,30 +135,42 @@ def open_archive(path: Path) -> Archive:
     if path.is_dir():
         return _run_directory(path)
     suffix = next((s for s in TRACE_SUFFIXES if path.name.endswith(s)), None)
-    size = _size(path)
+    archive = single_file(path)
     if suffix is None:
         raise RunDirectoryError(
             f"{path} is neither a run directory nor a trace (*.json, *.json.gz); give one of them."
         )
-    if size == 0:
-        raise RunDirectoryError(f"{path} is empty; the trace was not written to its end.")
     name = path.name[: -len(suffix)].removesuffix(".pt.trace") or path.name
-    return Archive(path, f"trace{suffix}", name, None, size, (Member(b"", path, size, 0),))
+    return replace(archive, format=f"trace{suffix}", name=name)
 
 
-def trace_with_capture(trace: Path, capture: Path) -> Archive:
-    """List a trace file and the trace that holds the capture of its graphs, as one tar.
+def single_file(path: Path) -> Archive:
+    """List a file as it is, whatever it is; the server looks what.
 
     Raises:
-        RunDirectoryError: One of them cannot be read.
+        RunDirectoryError: It cannot be read, or is empty.
+    """
+    size = _size(path)
+    if size == 0:
+        raise RunDirectoryError(f"{path} is empty; the trace was not written to its end.")
+    return Archive(path, None, None, None, size, (Member(b"", path, size, 0),))
+
+
+def with_capture(path: Path, capture: Path) -> Archive:
+    """List a run directory or a trace file, and the trace that holds the capture of its graphs, as
+    one tar.
+
+    Raises:
+        RunDirectoryError: As of `open_archive`.
     """
     # In a folder of its own: it may have the trace's name.
-    files = {trace.name: trace, f"{CAPTURE_FOLDER}/{capture.name}": capture}
-    members = [_member(name, path) for name, path in files.items()]
-    return _tar(trace, members, name=None, host=None)
+    captured = _member(f"{CAPTURE_FOLDER}/{capture.name}", capture)
+    if path.is_dir():
+        return _run_directory(path, captured)
+    return _tar(path, [_member(path.name, path), captured], name=None, host=None)
 
 
-def _run_directory(path: Path) -> Archive:
+def _run_directory(path: Path, *more: Member) -> Archive:
     manifest = read_manifest(path)
     names = {run_directory.MANIFEST, *manifest.files, *(trace.file for trace in manifest.traces)}
     names |= {name for name in _OPTIONAL if (path / name).is_file()}
@@ -168,7 +180,7 @@ def _run_directory(path: Path) -> Archive:
                 f"{path} lacks {name}, which its manifest lists; copy the folder again."
             )
     members = [_member(name, path / name, manifest.files.get(name)) for name in sorted(names)]
-    return _tar(path, members, manifest.name or path.name, manifest.environment.host)
+    return _tar(path, [*members, *more], manifest.name or path.name, manifest.environment.host)
 
 
 def _member(name: str, path: Path, recorded_sha256: str | None = None) -> Member:

@@ -408,7 +408,9 @@ class _Sending:
 
 
 def _shortened(text: str | None) -> str | None:
-    return None if text is None else one_line(text, _LONGEST_NAME)
+    if text is None or (text.isprintable() and len(text) <= 500):
+        return text
+    return one_line(text, _LONGEST_NAME)
 
 
 def _is_passing(answer: Answer) -> bool:

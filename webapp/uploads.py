@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from analyzer.ingest import Ingested, ingest
+from analyzer.ingest import Ingested, ingest, sources
 from analyzer.server.pages import Hosting, Principal
+from schemas import packing
+from schemas.errors import RunDirectoryError
 from webapp import session, store
 
 Files = Sequence[tuple[str, IO[bytes]]]
@@ -61,17 +61,27 @@ def _write(root: Path, files: Files) -> None:
 
 
 def _send(hosting: Hosting, visitor: Principal, files: Files) -> list[Ingested]:
-    """On a server a file becomes an upload like any other, and a run directory one archive."""
-    if _is_run_directory(files):
-        with tempfile.TemporaryFile(prefix="hostbound-upload-") as packed:
-            with tarfile.open(fileobj=packed, mode="w") as archive:
-                for name, content in files:
-                    info = tarfile.TarInfo(name.replace("\\", "/").lstrip("/"))
-                    info.size = content.seek(0, io.SEEK_END)
-                    content.seek(0)
-                    archive.addfile(info, content)
-            packed.seek(0)
-            hashes = [hosting.keep(visitor, "run-directory.tar", "run-directory.tar", packed)]
-    else:
+    """On a server a file becomes an upload like any other, and a run directory one archive: the
+    one that the collector would have sent.
+    """
+    if not _is_run_directory(files):
         hashes = [hosting.keep(visitor, name, None, content) for name, content in files]
-    return hosting.results(visitor, hashes, _PATIENCE_S)
+        return hosting.results(visitor, hashes, _PATIENCE_S)
+    failed: list[Ingested] = []
+    hashes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="hostbound-upload-") as folder:
+        root = Path(folder)
+        _write(root, files)
+        for path in sources.find(sorted(root.iterdir())):
+            shown = str(path.relative_to(root))
+            try:
+                archive = packing.open_archive(path)
+                with tempfile.TemporaryFile(prefix="hostbound-upload-") as packed:
+                    archive.copy_to(packed)
+                    packed.seek(0)
+                    name = str(archive.name) if path.is_dir() else path.name
+                    hashes.append(hosting.keep(visitor, name, archive.format, packed))
+            except RunDirectoryError as error:
+                why = str(error).replace(str(path), shown)
+                failed.append(Ingested(shown, "failed", error=why))
+    return failed + hosting.results(visitor, hashes, _PATIENCE_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from schemas.commands import Command
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from analyzer.ingest.load import Ingested
+    from analyzer.ingest.ingested import Ingested
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.render.json_text import print_json
 
     with _Progress() as progress:
-        results = _through_server(args, progress) or ingest(
+        results = ingest(
             args.paths,
             args.db,
             name=args.name,
@@ -89,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             engine=executors.Ray(args.ray_address) if args.engine == "ray" else None,
             progress=progress,
+            remark=lambda text: sys.stderr.write(f"analyzer: {text}\n"),
         )
     if args.json:
         print_json(results)
@@ -101,45 +101,6 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         return 2 if len(failed) == len(results) else 1
     return 1 if any(f.severity == "warning" for r in results for f in r.findings) else 0
-
-
-def _through_server(
-    args: argparse.Namespace, progress: Callable[[str, int, int], None]
-) -> list[Ingested] | None:
-    """Load through the server that owns the store; None if there is none."""
-    from analyzer.errors import AnalyzerError
-    from analyzer.server import discovery
-    from analyzer.store import open_store
-
-    found, remark = discovery.find(args.db)
-    if remark:
-        sys.stderr.write(f"analyzer: {remark}\n")
-    if found is None:
-        return None
-    # What the API does not know.
-    beyond = {
-        "--keep-originals": args.keep_originals,
-        "--engine ray": args.engine == "ray",
-    }
-    if asked := [option for option, wanted in beyond.items() if wanted]:
-        if open_store(args.db).has_many_writers:
-            return None  # which any number of processes may write to
-        raise AnalyzerError(
-            f"{args.db} belongs to the server at {found.url}, which does not take "
-            f"{' and '.join(asked)}: stop it first, or load into another store with --db."
-        )
-    from analyzer.server.remote_ingest import ingest
-
-    return ingest(
-        found,
-        args.paths,
-        name=args.name,
-        step_annotation=args.step_annotation,
-        capture_trace=Path(args.capture_trace) if args.capture_trace else None,
-        python_functions=args.python_functions,
-        replace_runs=args.replace,
-        progress=progress,
-    )
 
 
 def _say(result: Ingested, db: Path) -> None:

@@ -109,7 +109,6 @@ class Ray:
     """A Ray cluster: one that is named, that RAY_ADDRESS names, or one of this machine."""
 
     def __init__(self, address: str | None = None) -> None:
-        require("fleet", "ray")
         self.address = address
 
     def map(
@@ -137,6 +136,7 @@ class Ray:
             ray.shutdown()
 
     def _connected(self) -> Any:
+        require("fleet", "ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before the import: nothing is sent
         # Deferred: a second, and only this engine needs it. By name: checks do without it.
         ray: Any = importlib.import_module("ray")

@@ -15,38 +15,13 @@ from pathlib import Path
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import executors, sources
+from analyzer.ingest.ingested import Ingested
 from analyzer.ingest.pipeline import Prepared, prepare
 from analyzer.ingest.sources import Options, Source
-from analyzer.store import DEFAULT_STORE, Store, open_store, originals
+from analyzer.store import DEFAULT_STORE, Store, discovery, open_store, originals
 from analyzer.store.store import LOCK_PATIENCE_S
 from analyzer.store.write import write_run
-from analyzer.trace.events import Finding
 from schemas.errors import HostboundError
-
-
-@dataclass(frozen=True)
-class Ingested:
-    """What became of one source.
-
-    Attributes:
-        state: "stored", "replaced", "already stored", or "failed".
-        error: One line, for "failed".
-        *_seconds: Where the time went; None if not done.
-    """
-
-    path: str
-    state: str
-    run_id: str | None = None
-    name: str | None = None
-    kernels: int | None = None
-    steps: int | None = None
-    events: int | None = None
-    json_bytes: int | None = None
-    read_seconds: float | None = None
-    analyse_seconds: float | None = None
-    write_seconds: float | None = None
-    findings: tuple[Finding, ...] = ()
-    error: str | None = None
 
 
 def ingest(
@@ -62,8 +37,10 @@ def ingest(
     jobs: int | None = None,
     engine: executors.Engine | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    remark: Callable[[str], object] | None = None,
 ) -> list[Ingested]:
-    """Load run directories, trace files or folders of them.
+    """Load run directories, trace files or folders of them; through the server that owns the store,
+    if one does.
 
     Args:
         db: The store; made if it is not there.
@@ -76,13 +53,16 @@ def ingest(
         engine: Where they are prepared; default: `jobs` processes of this machine.
         progress: Called with (path, file bytes read, file bytes in all) if this process does it
             all, else with (path, 1, 1) when a source is done.
+        remark: Called with a sentence about what was found and passed over: the note of a server
+            that does not answer.
 
     Returns:
         One entry a source, in the order found. A source that cannot be read is "failed" and stops
         no other.
 
     Raises:
-        AnalyzerError: A path is not there, or the store cannot be written.
+        AnalyzerError: A path is not there, the store cannot be written, or its server went away or
+            does not take what was asked.
     """
     if isinstance(paths, (str, Path)):
         paths = [paths]
@@ -94,7 +74,12 @@ def ingest(
     options = Options(
         tuple(step_annotation), Path(capture_trace) if capture_trace else None, python_functions
     )
-    store = open_store(db) if isinstance(db, (str, Path)) else db
+    store = open_store(db)
+    beyond = {"--keep-originals": keep_originals, "--engine ray": isinstance(engine, executors.Ray)}
+    if owner := _owner(store, [option for option, asked in beyond.items() if asked], remark):
+        from analyzer.ingest import remote  # deferred: HTTP, for a store that a server owns
+
+        return remote.ingest(owner, found, name, options, replace_runs, progress)
     results: dict[int, Ingested] = {}
     todo: list[tuple[int, _Work]] = []
     works = [_Work(path, name, options, store, replace_runs, keep_originals) for path in found]
@@ -125,6 +110,23 @@ def ingest(
         if progress and engine:
             progress(str(work.path), 1, 1)
     return [results[i] for i in sorted(results)]
+
+
+def _owner(
+    store: Store, beyond: Sequence[str], remark: Callable[[str], object] | None
+) -> discovery.Owner | None:
+    """The server to load through; None to write directly. `beyond` is asked and not in its API."""
+    owner, about = discovery.find(store.path)
+    if about and remark:
+        remark(about)
+    if owner is None or not beyond:
+        return owner
+    if store.has_many_writers:
+        return None  # which any number of processes may write to
+    raise AnalyzerError(
+        f"{store.path} belongs to the server at {owner.url}, which does not take "
+        f"{' and '.join(beyond)}: stop it first, or load into another store with --db."
+    )
 
 
 @dataclass(frozen=True)

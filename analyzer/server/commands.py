@@ -16,6 +16,7 @@ from schemas.extras import require
 if TYPE_CHECKING:
     from analyzer.server.auth.tokens import Tokens
     from analyzer.server.layout import Layout
+    from schemas.endpoint import Endpoint
 
 DEFAULT_DB = "hostbound.duckdb"
 NEEDS = ("duckdb", "polars", "pyarrow", "numpy", "msgspec", "rich")
@@ -268,15 +269,15 @@ def _day(seconds: float | None) -> str:
 def jobs_command(args: argparse.Namespace) -> int:
     """List conversions; 1 if one shown has failed."""
     if args.server:
-        require("server", "httpx")
-        from analyzer.server.client import Client
+        from urllib.parse import urlencode
+
+        from schemas.endpoint import parse_endpoint
 
         query = {"limit": args.limit, **({"state": args.state} if args.state else {})}
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        client = Client(args.server, token)
-        rows = client.get("/api/v1/jobs", query)["jobs"]
+        server = parse_endpoint(args.server, os.environ.get(TOKEN_VARIABLE) or None)
+        rows = _ask(server, f"/api/v1/jobs?{urlencode(query)}")["jobs"]
         if not args.json:
-            sys.stderr.write(f"analyzer: {client.get('/api/v1/usage')['text']}\n")
+            sys.stderr.write(f"analyzer: {_ask(server, '/api/v1/usage')['text']}\n")
     else:
         require("server", "sqlalchemy")
         from analyzer.server.db.database import open_database
@@ -296,6 +297,19 @@ def jobs_command(args: argparse.Namespace) -> int:
     else:
         _print_jobs(rows)
     return 1 if any(row["state"] == "failed" for row in rows) else 0
+
+
+def _ask(server: Endpoint, path: str) -> dict[str, Any]:
+    from analyzer.errors import AnalyzerError
+    from schemas.endpoint import Unreachable
+
+    try:
+        answer = server.request("GET", path)
+    except Unreachable as error:
+        raise AnalyzerError(f"{server.base} does not answer: {error}; is the server up?") from error
+    if answer.status != 200:
+        raise AnalyzerError(f"{server.base} refused ({answer.status}): {answer.detail()}")
+    return answer.json()
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:

@@ -12,12 +12,13 @@ from typing import IO, Any
 import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
-from analyzer.ingest.load import Ingested
+from analyzer.ingest.ingested import Ingested
 from analyzer.server.auth.policy import OPEN
 from analyzer.server.auth.principal import Principal
 from analyzer.server.jobs.job import STATES, Job
 from analyzer.server.service import Service
 from analyzer.server.uploads.uploads import Announced
+from schemas.packing import RUN_DIRECTORY_TAR
 
 _PIECE = 1 << 20
 _LOOK_S = 0.1
@@ -88,7 +89,7 @@ class ServiceHosting:
         if not size:
             raise AnalyzerError(f"{name[:100]} is empty; choose the file again.")
         sha256 = digest.hexdigest()
-        label = None if form == "run-directory.tar" else _run_name(name)
+        label = _plain(name) if form == RUN_DIRECTORY_TAR else _run_name(name)
         wanted = Announced(sha256, size, form, label, None, {"file": name[-200:]})
         uploads = self._service.uploads
         upload = uploads.announce(visitor.team, wanted, visitor.token_id)
@@ -131,4 +132,8 @@ def _run_name(file: str) -> str:
     base = file.replace("\\", "/").rsplit("/", 1)[-1]
     for suffix in (".json.gz", ".json", ".zip"):
         base = base.removesuffix(suffix)
-    return "".join(c for c in base.removesuffix(".pt.trace") if c.isprintable())[:500] or "trace"
+    return _plain(base.removesuffix(".pt.trace")) or "trace"
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name if c.isprintable())[:500]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analyzer.errors import AnalyzerError
@@ -40,6 +41,11 @@ def check_team(name: str) -> str:
             f"{name!r} is no name for a team; use a-z, 0-9, - and _, up to 63 of them."
         )
     return name
+
+
+@cache
+def _team_folder(data: Path, team: str) -> Path:
+    return data / "teams" / check_team(team)
 
 
 def is_sha256(text: str) -> bool:
@@ -108,7 +114,7 @@ class Layout:
             )
 
     def team(self, team: str) -> Path:
-        return self.data / "teams" / check_team(team)
+        return _team_folder(self.data, team)
 
     def store(self, team: str) -> Path:
         if self.db is not None and team == DEFAULT_TEAM:

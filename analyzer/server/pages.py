@@ -16,7 +16,7 @@ from analyzer.server.jobs.job import Job
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from analyzer.ingest.load import Ingested
+    from analyzer.ingest.ingested import Ingested
 
 ENTRY_POINTS = "hostbound.pages"
 
@@ -63,6 +63,10 @@ class Hosting(Protocol):
 
     def keep(self, visitor: Principal, name: str, form: str | None, content: IO[bytes]) -> str:
         """Upload a file that the browser sent; returns its hash.
+
+        Args:
+            name: The file's, or the run's if `form` is "run-directory.tar".
+            form: What it is; None lets the server look.
 
         Raises:
             AnalyzerError: It is too large, the disk is full, or the visitor may not upload.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import AnalyzerError
-from analyzer.server import discovery, logs
+from analyzer.server import logs
 from analyzer.server.auth import oidc
 from analyzer.server.auth.policy import AccessPolicy, is_loopback
 from analyzer.server.hosting import ServiceHosting
@@ -31,7 +31,7 @@ from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.pages import ENTRY_POINTS, MakeApp
 from analyzer.server.service import Service, build
-from analyzer.store import open_store
+from analyzer.store import discovery, open_store
 
 
 @dataclass(frozen=True)

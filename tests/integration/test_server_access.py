@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from analyzer.server import discovery
+from analyzer.store import discovery
 from support.team_server import (
     PATIENCE_S,
     ROOT,

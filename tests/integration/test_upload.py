@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,14 +19,20 @@ from pathlib import Path
 import pytest
 
 from analyzer.cli import main as analyzer_main
+from analyzer.server.auth.policy import OPEN, AccessPolicy
+from analyzer.server.hosting import ServiceHosting
+from analyzer.server.layout import Layout
+from analyzer.server.limits import Limits
+from analyzer.server.service import build
 from collector import cli
 from collector.upload.spool import Spool
 from schemas.endpoint import parse_endpoint
 from schemas.packing import open_archive
 from schemas.run_directory import file_sha256
 from schemas.upload_client import Uploader
-from support.team_server import PATIENCE_S, TeamServer, free_port, make_distinct_run
+from support.team_server import PATIENCE_S, TeamServer, analyzer, free_port, make_distinct_run
 from tests.support.tracebuilder import TraceBuilder
+from webapp import session, uploads
 
 pytest.importorskip("fastapi")
 
@@ -171,6 +179,45 @@ def test_the_same_run_sent_by_several_at_once_is_one_run(
     assert stored == [digest] * 4
     server.wait_for_jobs()
     assert [r["name"] for r in server.runs()].count("run 300") == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"notes.txt": "mine"}], ids=["as recorded", "and notes"])
+def test_a_run_is_the_same_content_whichever_way_it_comes(
+    spool: Spool,
+    samples_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, str],
+) -> None:
+    run = shutil.copytree(samples_dir / SAMPLE, tmp_path / "run")
+    for name, text in more.items():
+        (run / name).write_text(text)
+    files = [(f"run/{path.name}", io.BytesIO(path.read_bytes())) for path in run.iterdir()]
+    owned = tmp_path / "runs.duckdb"
+    live = TeamServer(owned, db=True).start()
+    try:
+        assert upload(spool, run, "--to", live.url, "--wait") == 0
+        collected = names_of_originals(tmp_path / "runs.duckdb.data")
+        assert analyzer("ingest", str(run), "--db", str(owned)).returncode in (0, 1)
+        ingested = names_of_originals(tmp_path / "runs.duckdb.data")
+        assert sum(line["event"] == "job done" for line in live.log) == 2
+    finally:
+        live.stop()
+    layout = Layout(tmp_path / "pages")
+    service = build(layout, Limits(), AccessPolicy(), 1, lambda *_, **__: None)
+    monkeypatch.setattr(uploads, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(session, "hosted", lambda: (ServiceHosting(service), OPEN))
+    try:
+        assert uploads.load(files) == []  # kept; nobody converts here
+    finally:
+        service.database.close()
+
+    assert collected == ingested == names_of_originals(layout.data)
+    assert collected == {open_archive(run).sha256()}
+
+
+def names_of_originals(data: Path) -> set[str]:
+    return {path.name for path in (data / "teams" / "default" / "blobs").iterdir()}
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, select, true
+from sqlalchemy import Row, bindparam, func, select, true
 
 from analyzer.errors import AnalyzerError
 from analyzer.server.auth.principal import Principal, parse_scopes
@@ -25,6 +25,15 @@ from analyzer.server.layout import check_team
 PREFIX = "hb_"
 SESSION_SECONDS = 12 * 3600.0
 LONGEST_NAME = 200
+
+
+_ANY = select(tokens.c.seq).limit(1)
+_BY_HASH = select(tokens).where(tokens.c.hash == bindparam("digest"))
+_BY_SESSION = (
+    select(tokens, sessions.c.hash.label("session"))
+    .join(sessions, tokens.c.id == sessions.c.token_id)
+    .where(sessions.c.hash == bindparam("digest"), sessions.c.expires_at > bindparam("now"))
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,7 @@ class Tokens:
     def any(self) -> bool:
         """Whether a token was ever made: then nobody gets in without one."""
         if not self._any:
-            self._any = self._database.row(select(tokens.c.seq).limit(1)) is not None
+            self._any = self._database.row(_ANY) is not None
         return self._any
 
     def all(self, team: str | None = None, token_id: str | None = None) -> list[Token]:
@@ -136,7 +145,7 @@ class Tokens:
     def find(self, text: str) -> Principal | None:
         """Whose token this is; None for one that is unknown, revoked or expired."""
         digest = hashed(text)
-        row = self._database.row(select(tokens).where(tokens.c.hash == digest))
+        row = self._database.row(_BY_HASH, digest=digest)
         return self._principal(row, digest, row.hash if row else b"")
 
     def begin_session(self, principal: Principal) -> str:
@@ -162,11 +171,7 @@ class Tokens:
     def session(self, text: str) -> Principal | None:
         """Whose browser session this is."""
         digest = hashed(text)
-        row = self._database.row(
-            select(tokens, sessions.c.hash.label("session"))
-            .join(sessions, tokens.c.id == sessions.c.token_id)
-            .where(sessions.c.hash == digest, sessions.c.expires_at > self._clock())
-        )
+        row = self._database.row(_BY_SESSION, digest=digest, now=self._clock())
         return self._principal(row, digest, row.session if row else b"")
 
     def _principal(self, row: Row[Any] | None, digest: bytes, stored: bytes) -> Principal | None:

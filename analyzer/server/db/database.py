@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Executable, Row, func, inspect, select
+from sqlalchemy import Connection, Executable, Row, Select, func, inspect, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateSchema
@@ -26,6 +26,7 @@ from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.db import connect, tables
 from analyzer.server.db.connect import Engines
 from analyzer.server.db.liveness import Liveness, Requeue
+from analyzer.server.db.reader import Reader
 from analyzer.server.layout import Layout
 from analyzer.store.lake_file import read_lake_file
 from schemas.extras import require
@@ -49,6 +50,7 @@ class Database:
         self._place = place
         self._patience_s = patience_s
         self._mine = threading.local()
+        self._reader = None if engines.schema else Reader(engines.reading)
         self._liveness: Liveness | None = None
 
     # -- statements
@@ -72,26 +74,32 @@ class Database:
             finally:
                 self._mine.connection = None
 
-    def rows(self, statement: Executable) -> Sequence[Row[Any]]:
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Row[Any]]:
         """Rows of a question; within a transaction of this thread, as that sees it.
+
+        Args:
+            values: Of the statement's bindparams. One that is asked often is made once and has
+                these: making it anew costs more than asking it.
 
         Raises:
             Unreachable: PostgreSQL did not answer for some seconds.
         """
         current: Connection | None = getattr(self._mine, "connection", None)
         if current is not None:
-            return current.execute(statement).all()
+            return current.execute(statement, values).all()
+        if values and self._reader is not None and isinstance(statement, Select):
+            return self._reader.rows(cast("Select[Any]", statement), values)
 
         def ask() -> Sequence[Row[Any]]:
             with self.engines.reading.connect() as connection:
-                return connection.execute(statement).all()
+                return connection.execute(statement, values).all()
 
         with self._errors():
             return self._again(ask)
 
-    def row(self, statement: Executable) -> Row[Any] | None:
+    def row(self, statement: Executable, **values: Any) -> Row[Any] | None:
         """The first row, if there is one; raises Unreachable."""
-        found = self.rows(statement)
+        found = self.rows(statement, **values)
         return found[0] if found else None
 
     def answers(self) -> bool:

@@ -7,6 +7,7 @@ numbers (`seq`, `claim`), so a clock that jumps changes no order.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -16,15 +17,17 @@ from sqlalchemy import (
     Dialect,
     Double,
     Index,
+    Insert,
     Integer,
     LargeBinary,
     MetaData,
     Table,
     Text,
     UniqueConstraint,
+    bindparam,
     select,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeDecorator
 
 VERSION = 1
@@ -144,19 +147,31 @@ def make(connection: Connection) -> None:
     connection.execute(info.insert().values(version=VERSION))
 
 
+_COUNTER = counters.c.name == bindparam("counter")
+_COUNT = counters.update().where(_COUNTER).values(value=counters.c.value + 1)
+_COUNTED = select(counters.c.value).where(_COUNTER)
+
+
 def next_number(connection: Connection, name: str) -> int:
     """A number greater than any before; no other transaction gets one until this ends."""
     # No RETURNING, which is younger than the SQLite of systems in use.
-    row = counters.c.name == name
-    connection.execute(counters.update().where(row).values(value=counters.c.value + 1))
-    return connection.execute(select(counters.c.value).where(row)).scalar_one()
+    connection.execute(_COUNT, {"counter": name})
+    return connection.execute(_COUNTED, {"counter": name}).scalar_one()
 
 
 def insert_new(connection: Connection, table: Table, **values: Any) -> bool:
     """Insert a row, within a transaction; False if one with the same key is there already."""
-    try:
-        with connection.begin_nested():
-            connection.execute(table.insert().values(**values))
-    except IntegrityError:
-        return False
-    return True
+    insert = _insert_new(table, connection.dialect.name)
+    return connection.execute(insert, values).rowcount == 1
+
+
+@cache
+def _insert_new(table: Table, dialect: str) -> Insert:
+    """INSERT ... ON CONFLICT DO NOTHING, which each dialect of SQLAlchemy's has for itself."""
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # deferred: servers on a file do without it
+
+        insert = postgresql.insert(table).on_conflict_do_nothing()
+    else:
+        insert = sqlite.insert(table).on_conflict_do_nothing()
+    return insert.inline().execution_options(preserve_rowcount=True)

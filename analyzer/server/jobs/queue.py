@@ -13,12 +13,76 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Text, cast, func, literal, select, true, type_coerce
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal,
+    select,
+    true,
+    type_coerce,
+)
 
 from analyzer.server.db import tables
 from analyzer.server.db.database import Database
 from analyzer.server.db.tables import jobs
 from analyzer.server.jobs.job import STATES, Job
+
+_INSERT = jobs.insert().values(state="queued").inline()
+_BY_ID = select(jobs).where(jobs.c.id == bindparam("job"), jobs.c.team == bindparam("team"))
+# The newest job of an original.
+NEWEST_OF = (
+    select(jobs)
+    .where(jobs.c.team == bindparam("team"), jobs.c.sha256 == bindparam("sha256"))
+    .order_by(jobs.c.seq.desc())
+    .limit(1)
+)
+_ANY = select(jobs.c.seq).where(jobs.c.state == bindparam("state")).limit(1)
+# The oldest job of the team that was served longest ago.
+_waiting, _past = jobs.alias("waiting"), jobs.alias("past")
+_first = func.min(_waiting.c.seq)
+_NEXT = (
+    select(_first)
+    .where(_waiting.c.state == "queued")
+    .group_by(_waiting.c.team)
+    .order_by(
+        select(func.max(_past.c.claim)).where(_past.c.team == _waiting.c.team).scalar_subquery(),
+        _first,
+    )
+    .limit(1)
+)
+_CLAIM = (
+    jobs.update()
+    .where(jobs.c.seq == bindparam("of_seq"), jobs.c.state == "queued")
+    .values(
+        state="running",
+        started_at=bindparam("started_at"),
+        attempts=jobs.c.attempts + 1,
+        claim=bindparam("claim"),
+        server=bindparam("server"),
+    )
+)
+_CLAIMED = select(jobs).where(jobs.c.seq == bindparam("of_seq"))
+# A job until another server claims it.
+_STILL = (
+    jobs.c.id == bindparam("of_id"),
+    jobs.c.state == "running",
+    jobs.c.claim == bindparam("of_claim"),
+)
+_FINISH = (
+    jobs.update()
+    .where(*_STILL)
+    .values({n: bindparam(n) for n in ("state", "error", "run_ids", "results", "finished_at")})
+)
+_REQUEUE = (
+    jobs.update()
+    .where(*_STILL)
+    .values(state="queued", attempts=jobs.c.attempts - bindparam("uncounted"))
+)
 
 _MOST_ATTEMPTS = 10  # a server that is killed is seldom the fault of what it converts
 
@@ -33,24 +97,9 @@ def insert(
 ) -> str:
     """Queue a conversion within somebody's transaction; returns the job's id."""
     job_id = secrets.token_hex(16)
-    connection.execute(
-        jobs.insert().values(
-            id=job_id,
-            team=team,
-            sha256=sha256,
-            name=name,
-            metadata=metadata,
-            state="queued",
-            queued_at=now,
-        )
-    )
+    row = {"team": team, "sha256": sha256, "name": name, "metadata": metadata, "queued_at": now}
+    connection.execute(_INSERT, {"id": job_id, **row})
     return job_id
-
-
-def newest_of(team: str, sha256: str) -> Select[Any]:
-    """Asks for the newest job of an original."""
-    found = select(jobs).where(jobs.c.team == team, jobs.c.sha256 == sha256)
-    return found.order_by(jobs.c.seq.desc()).limit(1)
 
 
 def _made(team: str, run_id: str) -> Select[Any]:
@@ -72,12 +121,11 @@ class Jobs:
 
     def get(self, team: str, job_id: str) -> Job | None:
         """One job of a team."""
-        wanted = select(jobs).where(jobs.c.id == job_id, jobs.c.team == team)
-        return _job(self._database.row(wanted))
+        return _job(self._database.row(_BY_ID, job=job_id, team=team))
 
     def of_upload(self, team: str, sha256: str) -> Job | None:
         """The newest job of an original."""
-        return _job(self._database.row(newest_of(team, sha256)))
+        return _job(self._database.row(NEWEST_OF, team=team, sha256=sha256))
 
     def list(
         self,
@@ -114,37 +162,22 @@ class Jobs:
             Unreachable: PostgreSQL does not answer.
         """
         server = self._database.server()
-        waiting, past = jobs.alias("waiting"), jobs.alias("past")
-        last_claim = (
-            select(func.max(past.c.claim)).where(past.c.team == waiting.c.team).scalar_subquery()
-        )
-        first = func.min(waiting.c.seq)
-        following = (
-            select(first)
-            .where(waiting.c.state == "queued")
-            .group_by(waiting.c.team)
-            .order_by(last_claim, first)
-            .limit(1)
-        )
+        if self._database.row(_ANY, state="queued") is None:
+            return None  # said without a transaction, for which others would wait
         while True:
             with self._database.transaction() as connection:
-                seq = connection.execute(following).scalar()
+                seq = connection.execute(_NEXT).scalar()
                 if seq is None:
                     return None
                 # PostgreSQL lets others claim at the same time: one of them changes the row.
-                changed = connection.execute(
-                    jobs.update()
-                    .where(jobs.c.seq == seq, jobs.c.state == "queued")
-                    .values(
-                        state="running",
-                        started_at=self._clock(),
-                        attempts=jobs.c.attempts + 1,
-                        claim=tables.next_number(connection, tables.CLAIMS),
-                        server=server,
-                    )
-                ).rowcount
-                if changed:
-                    return _job(connection.execute(select(jobs).where(jobs.c.seq == seq)).one())
+                values = {
+                    "of_seq": seq,
+                    "started_at": self._clock(),
+                    "claim": tables.next_number(connection, tables.CLAIMS),
+                    "server": server,
+                }
+                if connection.execute(_CLAIM, values).rowcount:
+                    return _job(connection.execute(_CLAIMED, {"of_seq": seq}).one())
 
     def finish(
         self,
@@ -158,27 +191,20 @@ class Jobs:
         Returns:
             False if it is no longer this claim's: another server took it up, it was deleted.
         """
+        values: dict[str, Any] = {
+            "state": "failed" if error else "done",
+            "error": error,
+            "run_ids": [*run_ids],
+            "results": [*results],
+            "finished_at": self._clock(),
+        }
         with self._database.transaction() as connection:
-            changed = connection.execute(
-                jobs.update()
-                .where(*_still_of(job))
-                .values(
-                    state="failed" if error else "done",
-                    error=error,
-                    run_ids=[*run_ids],
-                    results=[*results],
-                    finished_at=self._clock(),
-                )
-            ).rowcount
-        return bool(changed)
+            return bool(connection.execute(_FINISH, {**values, **_still(job)}).rowcount)
 
     def requeue(self, job: Job, counted: bool = True) -> None:
         """Put a claimed job back; `counted`: the attempt was the job's own fault, perhaps."""
-        attempts = jobs.c.attempts - (0 if counted else 1)
         with self._database.transaction() as connection:
-            connection.execute(
-                jobs.update().where(*_still_of(job)).values(state="queued", attempts=attempts)
-            )
+            connection.execute(_REQUEUE, {"uncounted": 0 if counted else 1, **_still(job)})
 
     def requeue_lost(self, servers: Sequence[int] | None = None) -> int:
         """What ran in a server that ended is queued again, but not for ever.
@@ -242,6 +268,6 @@ class Jobs:
                 )
 
 
-def _still_of(job: Job) -> tuple[Any, ...]:
-    """Conditions that hold for a job until another server claims it."""
-    return jobs.c.id == job.id, jobs.c.state == "running", jobs.c.claim == job.claim
+def _still(job: Job) -> dict[str, Any]:
+    """The values of `_STILL`."""
+    return {"of_id": job.id, "of_claim": job.claim}

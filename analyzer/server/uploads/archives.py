@@ -21,9 +21,6 @@ from analyzer.trace.stream import fast_error, fast_gzip
 
 Kind = Literal["trace", "tar", "zip"]
 
-# Where an archive has the trace that `capture_trace` of the upload's metadata names.
-CAPTURE_FOLDER = "capture"
-
 _PIECE = 1 << 20
 _DEEPEST = 4
 _LONGEST_PART = 200

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from analyzer import numbers
 from analyzer.errors import AnalyzerError
 from analyzer.server.db.database import Database
 from analyzer.server.db.tables import jobs, uploads
 from analyzer.server.limits import Limits
+
+_OF_TEAM = bindparam("team", type_=uploads.c.team.type)
+_STORED_BYTES = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.team == _OF_TEAM)
+_QUEUED = select(func.count()).where(jobs.c.team == _OF_TEAM, jobs.c.state == "queued")
 
 WAIT_S = 30  # a client may ask again then
 
@@ -94,13 +98,9 @@ class Quotas:
             )
 
     def _stored_bytes(self, team: str) -> int:
-        (row,) = self._database.rows(
-            select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.team == team)
-        )
+        (row,) = self._database.rows(_STORED_BYTES, team=team)
         return int(row[0])
 
     def _queued(self, team: str) -> int:
-        (row,) = self._database.rows(
-            select(func.count()).where(jobs.c.team == team, jobs.c.state == "queued")
-        )
+        (row,) = self._database.rows(_QUEUED, team=team)
         return int(row[0])

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from analyzer.errors import AnalyzerError
 from analyzer.server.db.database import Database
@@ -34,6 +34,19 @@ from schemas.run_directory import file_sha256
 
 # EFBIG: a quota by ulimit; for the one who uploads it is the same as a full disk.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+_ID = uploads.c.id == bindparam("upload")
+_OF_TEAM = select(uploads).where(uploads.c.team == bindparam("team"))
+_BY_ID = _OF_TEAM.where(_ID)
+_BY_SHA256 = _OF_TEAM.where(uploads.c.sha256 == bindparam("upload"))
+_DESCRIBE = (
+    uploads.update()
+    .where(_ID)
+    .values({name: bindparam(name) for name in ("format", "name", "host", "metadata")})
+)
+_STORE = uploads.update().where(_ID, uploads.c.state == "incomplete").values(state="stored")
+_OWN = select(uploads).where(_ID)
 
 
 class Busy(AnalyzerError):
@@ -107,6 +120,10 @@ class Upload:
     created_at: float
     offset: int = 0
 
+    def is_described(self, wanted: Announced) -> bool:
+        """Whether it is noted as an announcement describes it."""
+        return wanted.described() == {name: getattr(self, name) for name in wanted.described()}
+
     @property
     def is_stored(self) -> bool:
         """Whether its content is an original of the server."""
@@ -152,15 +169,17 @@ class Uploads:
     def find(self, team: str, reference: str) -> Upload | None:
         """An upload of a team by its id or its SHA-256."""
         if is_sha256(reference):
-            named = uploads.c.sha256 == reference
+            named = _BY_SHA256
         elif is_id(reference):
-            named = uploads.c.id == reference
+            named = _BY_ID
         else:
             return None
-        row = self._database.row(select(uploads).where(uploads.c.team == team, named))
-        if row is None:
-            return None
-        upload = Upload(*row)
+        row = self._database.row(named, team=team, upload=reference)
+        return None if row is None else self._on_disk(Upload(*row))
+
+    def _on_disk(self, upload: Upload) -> Upload:
+        """An upload as far as the disk has it."""
+        team = upload.team
         if not upload.is_stored:
             try:
                 size = self._layout.partial(team, upload.id).stat().st_size
@@ -197,21 +216,20 @@ class Uploads:
             free = shutil.disk_usage(self._layout.team(team)).free
             if wanted.size > free - self._limits.reserve_bytes:
                 raise DiskFull(f"the server has no room for {wanted.size} bytes.")
+            row: dict[str, Any] = {
+                "id": secrets.token_hex(16),
+                "team": team,
+                "sha256": wanted.sha256,
+                "size": wanted.size,
+                **wanted.described(),
+                "token_id": token_id,
+                "state": "incomplete",
+                "created_at": self._clock(),
+            }
             with self._database.transaction() as connection:
                 self.quotas.check_bytes(team, wanted.size)
-                insert_new(
-                    connection,
-                    uploads,
-                    id=secrets.token_hex(16),
-                    team=team,
-                    sha256=wanted.sha256,
-                    size=wanted.size,
-                    **wanted.described(),
-                    token_id=token_id,
-                    state="incomplete",
-                    created_at=self._clock(),
-                )
-            known = self.find(team, wanted.sha256)
+                new = insert_new(connection, uploads, **row)
+            known = self._on_disk(Upload(**row)) if new else self.find(team, wanted.sha256)
             assert known is not None  # this transaction or a simultaneous one inserted it
         if known.size != wanted.size:
             if known.is_stored:
@@ -224,11 +242,9 @@ class Uploads:
         if known.is_stored and self._blobs.size(team, wanted.sha256) is None:
             self.drop(team, known.id)  # the original is gone: take it again
             return self.announce(team, wanted, token_id)
-        if not known.is_stored:  # the newest announcement counts
+        if not known.is_stored and not known.is_described(wanted):  # the newest counts
             with self._database.transaction() as connection:
-                connection.execute(
-                    uploads.update().where(uploads.c.id == known.id).values(wanted.described())
-                )
+                connection.execute(_DESCRIBE, {"upload": known.id, **wanted.described()})
             known = replace(known, **wanted.described())
         return known
 
@@ -289,16 +305,15 @@ class Uploads:
 
     def note_stored(self, upload: Upload) -> str:
         """Note that an upload is kept, and queue its job: once, whoever comes to it first."""
-        own = uploads.c.id == upload.id
+        own = {"upload": upload.id}
         with self._database.transaction() as connection:
-            changed = connection.execute(
-                uploads.update().where(own, uploads.c.state == "incomplete").values(state="stored")
-            ).rowcount
-            row = connection.execute(select(uploads).where(own)).one_or_none()
+            changed = connection.execute(_STORE, own).rowcount
+            row = connection.execute(_OWN, own).one_or_none()
             if row is None:
                 raise Ended("this upload was given up meanwhile; announce it again.")
             if not changed:
-                known = connection.execute(queue.newest_of(row.team, row.sha256)).first()
+                of_row = {"team": row.team, "sha256": row.sha256}
+                known = connection.execute(queue.NEWEST_OF, of_row).first()
                 if known is not None:
                     return known.id
             return queue.insert(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from collector.writer import RunDirectoryWriter
 from schemas.errors import RunDirectoryError
 from schemas.manifest import Environment, Manifest, TraceFile
-from schemas.packing import open_archive, trace_with_capture
+from schemas.packing import open_archive, with_capture
 
 GOLDEN = "25ae9e4254610f6871b0b777d9a554c384e215d32405ed923cb0bca09b50c264"
 
@@ -163,7 +163,7 @@ def test_a_trace_and_that_of_its_capture_are_one_tar_even_of_the_same_name(tmp_p
     trace.write_bytes(b"trace")
     capture.write_bytes(b"capture")
 
-    archive = trace_with_capture(trace, capture)
+    archive = with_capture(trace, capture)
 
     whole = io.BytesIO()
     archive.copy_to(whole)

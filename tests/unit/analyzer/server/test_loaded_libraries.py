@@ -21,7 +21,7 @@ LIBRARIES = (
 
 @pytest.mark.parametrize(
     "module",
-    ["analyzer.cli", "analyzer.server", "analyzer.server.pages", "analyzer.server.discovery"],
+    ["analyzer.cli", "analyzer.server", "analyzer.server.pages", "analyzer.store.discovery"],
 )
 def test_the_servers_libraries_are_loaded_by_the_server_alone(root: Path, module: str) -> None:
     """The analyzer and the web app are installed without them."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from analyzer import cli
-from analyzer.server import discovery, serve
+from analyzer.server import serve
+from analyzer.store import discovery
 
 
 @pytest.fixture

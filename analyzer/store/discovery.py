@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import time
-import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -83,6 +82,8 @@ def _answers(owner: Owner) -> bool:
         return False
     except OSError:
         pass  # it runs, as somebody else
+    import urllib.request  # deferred: only where there is a note
+
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(owner.url + "/healthz", timeout=_ANSWER_S) as answer:
