@@ -24,6 +24,7 @@ FEWEST_CLEAN_SAMPLES = 20
 _GRAPH = classification.LAUNCH_KINDS.index("graph")
 _KERNEL_LAUNCH = classification.LAUNCH_KINDS.index("kernel")
 _KERNEL = DEVICE_KINDS.index("kernel")
+_GRAPH_REPLAY = DEVICE_KINDS.index("graph")
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Launches:
     """One entry for each kernel launch and graph launch that was executed, in order of start.
 
     `first` is the first kernel (index among device events, -1 if none); durations in ns, UNKNOWN =
-    NULL.
+    NULL. A graph replay recorded as one block has unknown kernels, of unknown time.
     """
 
     call: Ints
@@ -93,6 +94,10 @@ def spans(a: LinkedTrace) -> Launches:
     has = first >= 0
     t_launch = np.full(n, UNKNOWN, np.int64)
     t_launch[has] = device.start[first[has]] - calls.start[call[has]]
+    opaque, replay = _opaque_replays(a, call)
+    kernels[opaque] = t_exec[opaque] = UNKNOWN
+    opaque, replay = opaque[~device.bad[replay]], replay[~device.bad[replay]]
+    t_launch[opaque] = device.start[replay] - calls.start[call[opaque]]
     bad_first = has & device.bad[np.maximum(first, 0)] if len(device.bad) else np.zeros(n, bool)
     t_launch[bad_first] = UNKNOWN
     clean = np.zeros(n, bool)
@@ -161,6 +166,15 @@ def _first_kernels(a: LinkedTrace, call: Ints) -> tuple[Ints, Ints, Ints]:
     first[count > 0] = kernels[begin[count > 0]]
     running = np.concatenate(([0], np.cumsum((device.end - device.start)[kernels])))
     return first, count.astype(np.int64), running[stop] - running[begin]
+
+
+def _opaque_replays(a: LinkedTrace, call: Ints) -> tuple[Ints, Ints]:
+    """Places in `call` of those that started a replay recorded as one block, and its events."""
+    device = a.device
+    replays = np.flatnonzero((device.kind == _GRAPH_REPLAY) & (device.call >= 0))
+    owners, first = np.unique(device.call[replays], return_index=True)
+    at = np.flatnonzero(np.isin(call, owners))
+    return at, replays[first[np.searchsorted(owners, call[at])]]
 
 
 def _stream_busy_until(a: LinkedTrace) -> Ints:

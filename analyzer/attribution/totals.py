@@ -24,7 +24,7 @@ _GRAPH = classification.LAUNCH_KINDS.index("graph")
 class Totals:
     """One row of the table `totals`; the columns are explained there."""
 
-    kernels: int
+    kernels: int | None
     memcpys: int
     memsets: int
     launches: int
@@ -36,7 +36,7 @@ class Totals:
     clean_launches: int
     bad_time_events: int
     wall_ns: int
-    device_active_ns: int
+    device_active_ns: int | None
     device_busy_ns: int
     device_event_sum_ns: int
     orphan_device_ns: int
@@ -106,7 +106,9 @@ def of_step(
     bases = np.unique(launches.t_base[here])
     t_py, t_dispatch = _sum(launches.t_py[with_op]), _sum(launches.t_dispatch[with_op])
     orchestration = None if kt is None else (t_py or 0) + (t_dispatch or 0) + kt
-    active = int(duration[kind[0]].sum())
+    # Replays recorded as one block hide their kernels.
+    is_opaque = bool(kind[DEVICE_KINDS.index("graph")].any())
+    active = None if is_opaque else int(duration[kind[0]].sum())
     busy = _busy(a, event)
     measured = here & known(launches.dkt_fw)
     kt_fw_low = kt_fw_high = kt_fw = None
@@ -116,7 +118,7 @@ def of_step(
         kt_fw_high = kt_fw_low + int(np.maximum(launches.t_launch - launches.dkt, 0)[rest].sum())
         kt_fw = kt_fw_low if not (here & ~measured & ~launches.is_graph).any() else None
     return Totals(
-        kernels=int(kind[0].sum()),
+        kernels=None if is_opaque else int(kind[0].sum()),
         memcpys=int(kind[1].sum()),
         memsets=int(kind[2].sum()),
         launches=int(here.sum()),

@@ -114,8 +114,10 @@ def _phases(steps: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _kernels_per_token(run: dict[str, Any], steps: list[dict[str, Any]]) -> float | None:
     """Kernels of a decode step for each sequence's token; a generate call without steps by its
-    tokens.
+    tokens. None if a step's are unknown.
     """
+    if any(step["kernels"] is None for step in steps):
+        return None
     decode = [step for step in steps if step["phase"] == "decode"]
     if decode:
         return sum(step["kernels"] for step in decode) / len(decode)
@@ -183,7 +185,13 @@ def verdict(
     known = {name: ns for name, ns in parts.items() if ns}
     largest = max(known, key=lambda name: known[name]) if known else None
     sentences: list[str] = []
-    if "kernels" in unsupported:
+    if totals["kernels"] is None:
+        sentences.append(
+            "CUDA graphs were recorded as one block a replay, without their kernels, so kernel "
+            "counts, T_DeviceActive and HDBI are unknown; record again with `nsys profile "
+            "--cuda-graph-trace=node`."
+        )
+    elif "kernels" in unsupported:
         sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
     elif value is None:
         sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")

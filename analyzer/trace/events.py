@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.trace.columns import Rows
 
@@ -36,6 +37,7 @@ DEVICE_CATEGORIES = {
     "gpu_memset": "memset",
     "memset": "memset",
     "mtia_ccp_events": "mtia",
+    "gpu_graph": "graph",
 }
 ANNOTATION_CATEGORIES = ("user_annotation",)
 PYTHON_CATEGORIES = ("python_function",)
@@ -97,6 +99,8 @@ class Trace:
         json_bytes: Length of the document.
         metadata: The document's fields beside its events.
         thread_names: thread_name metadata by (pid, tid) JSON texts.
+        captured_in: For each row the place in `rows` of the event in which its graph node was
+            captured, -1 for none. None: the format does not tell.
     """
 
     path: Path
@@ -109,6 +113,7 @@ class Trace:
     metadata: dict[str, Any]
     thread_names: dict[tuple[str, str], str]
     findings: list[Finding] = field(default_factory=list[Finding])
+    captured_in: npt.NDArray[np.int64] | None = None
 
     def categories(self) -> dict[int, str]:
         """String id of each category that occurs, with its lower-case text."""

@@ -3,8 +3,10 @@
 WITH sums AS (
   SELECT
     run_id,
-    sum(kernels) AS kernels, sum(memcpys) AS memcpys, sum(memsets) AS memsets,
-    sum(launches) AS launches, sum(wall_ns) AS wall_ns, sum(device_active_ns) AS device_active_ns,
+    CASE WHEN count(kernels) = count(*) THEN sum(kernels) END AS kernels,
+    sum(memcpys) AS memcpys, sum(memsets) AS memsets,
+    sum(launches) AS launches, sum(wall_ns) AS wall_ns,
+    CASE WHEN count(device_active_ns) = count(*) THEN sum(device_active_ns) END AS device_active_ns,
     sum(device_busy_ns) AS device_busy_ns, sum(device_idle_ns) AS device_idle_ns,
     sum(tklqt_ns) AS tklqt_ns,
     CASE WHEN count(orchestration_ns) = count(*) THEN sum(orchestration_ns) END AS orchestration_ns
@@ -39,7 +41,7 @@ UNION ALL
 SELECT
   run_id,
   'HDBI of step ' || coalesce(step_id::VARCHAR, '(all)') || ' is ' || coalesce(hdbi::VARCHAR, 'unknown')
-  || ', but device time is ' || device_active_ns || ' ns and T_Orchestration '
+  || ', but device time is ' || coalesce(device_active_ns::VARCHAR, 'unknown') || ' ns and T_Orchestration '
   || coalesce(orchestration_ns::VARCHAR, 'unknown') || ' ns'
 FROM totals
 WHERE (hdbi IS NULL) <> (coalesce(device_active_ns + orchestration_ns, 0) = 0)

@@ -112,7 +112,7 @@ def compared(tmp_path: Path, base: list[tuple[str, str]], other: list[tuple[str,
         ingest(trace.write(tmp_path / f"{name}.json"), store)
     with queries.connect(store) as connection:
         ids = [queries.find_run(connection, name) for name in ("base", "other")]
-        (pair,) = comparison.compare(connection, ids)["pairs"]
+        (pair,) = comparison.compare(connection, ids).pairs
     return pair
 
 
@@ -122,7 +122,7 @@ def test_a_comparison_says_fused_of_both_sides_and_appeared_and_vanished_of_the_
         [("aten::add", "add_k"), ("aten::mul", "mul_k"), ("aten::mm", "gemm_a")],
         [("triton_poi_fused_add_mul_0", "triton_poi_fused_add_mul_0"), ("aten::mm", "gemm_b")],
     )
-    said = {row["kernel"]: (row["status"], row["fused"]) for row in pair["kernels"]}
+    said = {row.kernel: (row.status, row.fused) for row in pair.kernels}
     name = "triton_poi_fused_add_mul_0"
     assert said == {
         "add_k": ("fused", [name]),
@@ -131,7 +131,7 @@ def test_a_comparison_says_fused_of_both_sides_and_appeared_and_vanished_of_the_
         "gemm_a": ("vanished", []),
         "gemm_b": ("appeared", []),
     }
-    ops = {row["op"]: row["status"] for row in pair["ops"]}
+    ops = {row.op: row.status for row in pair.ops}
     assert ops == {"aten::add": "fused", "aten::mul": "fused", name: "fused", "aten::mm": "both"}
 
 
@@ -141,7 +141,7 @@ def test_a_kernel_name_that_two_ops_share_is_fused_only_if_both_are(tmp_path):
         [("aten::add", "shared"), ("aten::mul", "mul_k"), ("aten::sin", "shared")],
         [("triton_poi_fused_add_mul_0", "triton_poi_fused_add_mul_0")],
     )
-    said = {row["kernel"]: row["status"] for row in pair["kernels"]}
+    said = {row.kernel: row.status for row in pair.kernels}
     assert (said["mul_k"], said["shared"]) == ("fused", "vanished")
 
 
@@ -151,10 +151,10 @@ def test_of_the_samples_compile_fuses_and_graph_does_not(samples_dir: Path, tmp_
     ingest([samples_dir / name for name in names], store, jobs=1)
     with queries.connect(store) as connection:
         ids = [queries.find_run(connection, name) for name in names]
-        compiled, graph = comparison.compare(connection, ids)["pairs"]
-    ops = {row["op"]: row["status"] for row in compiled["ops"]}
+        compiled, graph = comparison.compare(connection, ids).pairs
+    ops = {row.op: row.status for row in compiled.ops}
     assert ops["aten::native_layer_norm"] == ops["aten::pow"] == ops["aten::mul"] == "fused"
     # 24 of them are gone, and one fused kernel names `cat`: it cannot have taken them all.
     assert ops["aten::cat"] == ops["aten::gather"] == "vanished"
     assert ops["aten::mm"] == "both"
-    assert not [row for row in graph["kernels"] if row["status"] == "fused"]
+    assert not [row for row in graph.kernels if row.status == "fused"]

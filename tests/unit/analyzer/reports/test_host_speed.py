@@ -17,8 +17,11 @@ from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.render import comparison as comparison_text
 from analyzer.render import report as report_text
-from analyzer.reports import comparison, host_speed, report
+from analyzer.render.tables import console
+from analyzer.reports import comparison, gate, host_speed, report
+from analyzer.reports.records import Comparison, RunReport, SequenceMatch, Sequences
 from schemas.run_directory import MANIFEST
+from tests.support.records import run_with
 
 MS = 1_000_000
 Change = Callable[[dict[str, Any]], None]
@@ -60,8 +63,8 @@ def make(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Callabl
 
 
 @pytest.fixture
-def compared(tmp_path: Path) -> Callable[[Path, Path], dict[str, Any]]:
-    def run(a: Path, b: Path) -> dict[str, Any]:
+def compared(tmp_path: Path) -> Callable[[Path, Path], Comparison]:
+    def run(a: Path, b: Path) -> Comparison:
         results = ingest([a, b], tmp_path / "s.duckdb", jobs=1)
         with queries.connect(tmp_path / "s.duckdb") as store:
             return comparison.compare(store, [result.run_id for result in results])
@@ -69,19 +72,19 @@ def compared(tmp_path: Path) -> Callable[[Path, Path], dict[str, Any]]:
     return run
 
 
-def reported(path: Path, store: Path) -> dict[str, Any]:
+def reported(path: Path, store: Path) -> RunReport:
     (result,) = ingest(path, store, jobs=1)
     with queries.connect(store) as connection:
         return report.report(connection, result.run_id)
 
 
-def speed_lines(value: dict[str, Any]) -> list[str]:
-    return [line for line in value["pairs"][0]["warnings"] if "the host ran" in line]
+def speed_lines(value: Comparison) -> list[str]:
+    return [line for line in value.pairs[0].warnings if "the host ran" in line]
 
 
-def printed(printer: Callable[[dict[str, Any], Any], None], value: dict[str, Any]) -> str:
+def printed(printer: Callable[[Any, Any], None], value: Comparison | RunReport) -> str:
     out = io.StringIO()
-    printer(value, report_text.console(out))
+    printer(value, console(out))
     return " ".join(out.getvalue().split())
 
 
@@ -145,17 +148,17 @@ def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compar
 
     value = compared(a, b)
 
-    turns = value["pairs"][0]["turns"]
-    plain = compared(make("t3"), make("t4", 5.1))["pairs"][0]
-    assert plain["turns"] is None
+    turns = value.pairs[0].turns
+    plain = compared(make("t3"), make("t4", 5.1)).pairs[0]
+    assert plain.turns is None
     for phase in ("prefill", "decode"):
-        assert turns["phases"][phase]["pairs"] == 3
-        assert turns["phases"][phase]["elapsed"] == pytest.approx(1.1, rel=0.1)
-        assert turns["phases"][phase]["orchestration"] == pytest.approx(1.1, rel=0.1)
+        assert turns.phases[phase].pairs == 3
+        assert turns.phases[phase].elapsed == pytest.approx(1.1, rel=0.1)
+        assert turns.phases[phase].orchestration == pytest.approx(1.1, rel=0.1)
     text = printed(comparison_text.print_comparison, value)
-    assert turns["sentence"] in text
-    prefill, decode = (turns["phases"][phase]["orchestration"] for phase in ("prefill", "decode"))
-    assert turns["sentence"] == (
+    assert turns.sentence in text
+    prefill, decode = (turns.phases[phase].orchestration for phase in ("prefill", "decode"))
+    assert turns.sentence == (
         "Recorded in turns: ratio of t2 to t1, the median of 3 pairs of traces, which the host's "
         f"speed moves least: prefill T_Orchestration {prefill:.3f}, un-profiled step beside it "
         f"1.250; decode T_Orchestration {decode:.3f}, un-profiled step beside it 1.250."
@@ -169,14 +172,14 @@ def test_a_run_of_fewer_traces_is_paired_as_far_as_it_goes(make, compared) -> No
     del manifest["traces"][1:]
     (b / MANIFEST).write_text(json.dumps(manifest))
 
-    turns = compared(a, b)["pairs"][0]["turns"]
+    turns = compared(a, b).pairs[0].turns
 
-    assert {phase: entry["pairs"] for phase, entry in turns["phases"].items()} == {
+    assert {phase: entry.pairs for phase, entry in turns.phases.items()} == {
         "prefill": 1,
         "decode": 1,
     }
-    assert turns["phases"]["decode"]["orchestration"] == 1
-    assert "of 1 pair of traces" in turns["sentence"]
+    assert turns.phases["decode"].orchestration == 1
+    assert "of 1 pair of traces" in turns.sentence
 
 
 def test_turns_with_a_third_run_make_no_pair(make, compared) -> None:
@@ -185,7 +188,7 @@ def test_turns_with_a_third_run_make_no_pair(make, compared) -> None:
 
     value = compared(a, b)
 
-    assert value["pairs"][0]["turns"] is None
+    assert value.pairs[0].turns is None
     assert len(speed_lines(value)) == 1
 
 
@@ -234,22 +237,22 @@ def test_a_run_without_host_speed_is_compared_as_before(make, compared) -> None:
     value = compared(make("w1", None), make("w2", 9.0))
 
     assert speed_lines(value) == []
-    assert [run["host_speed"] is None for run in value["runs"]] == [True, False]
+    assert [run.host_speed is None for run in value.runs] == [True, False]
     assert "host, fixed work - 9 ms" in printed(comparison_text.print_comparison, value)
 
 
 def test_the_same_kernels_in_the_same_order_are_said_to_be_the_same(
     make, compared, samples_dir: Path
 ) -> None:
-    same = compared(make("k1"), make("k2", 5.1))["pairs"][0]["sequences"]
-    other = compared(make("k3"), samples_dir / "gpt2-bs8-s512")["pairs"][0]["sequences"]
+    same = compared(make("k1"), make("k2", 5.1)).pairs[0].sequences
+    other = compared(make("k3"), samples_dir / "gpt2-bs8-s512").pairs[0].sequences
 
-    assert same == {
-        "phases": {"prefill": {"steps": 1, "identical": 1}, "decode": {"steps": 4, "identical": 4}},
-        "sentence": "Kernel sequences are identical in every step.",
-    }
-    assert other["phases"]["decode"] == {"steps": 4, "identical": 0}
-    assert other["sentence"] == (
+    assert same == Sequences(
+        {"prefill": SequenceMatch(steps=1, identical=1), "decode": SequenceMatch(4, 4)},
+        "Kernel sequences are identical in every step.",
+    )
+    assert other.phases["decode"] == SequenceMatch(steps=4, identical=0)
+    assert other.sentence == (
         "Kernel sequences differ: prefill in 1 of 1 step, decode in 4 of 4 steps."
     )
 
@@ -269,20 +272,20 @@ def test_a_kernel_in_another_place_makes_another_sequence(make, compared, tmp_pa
     del manifest["files"]["trace.json.gz"]
     (other / MANIFEST).write_text(json.dumps(manifest))
 
-    phases = compared(make("p1"), other)["pairs"][0]["sequences"]["phases"]
+    phases = compared(make("p1"), other).pairs[0].sequences.phases
 
-    assert phases["prefill"] == {"steps": 1, "identical": 0}
-    assert phases["decode"] == {"steps": 4, "identical": 4}
+    assert phases["prefill"] == SequenceMatch(steps=1, identical=0)
+    assert phases["decode"] == SequenceMatch(steps=4, identical=4)
 
 
 def test_the_report_takes_inflation_from_the_steps_beside_the_trace(make, tmp_path: Path) -> None:
     value = reported(make("r1", 7.0, latency_ms=5.0, inflation=2.5), tmp_path / "s.duckdb")
 
-    assert value["inflation"] == {
+    assert value.inflation == {
         "prefill": pytest.approx(2.5, rel=1e-6),
         "decode": pytest.approx(2.5, rel=1e-6),
     }
-    assert value["host_speed"]["attempts"] == [2, 2, 2]
+    assert value.host_speed.attempts == [2, 2, 2]
     text = printed(report_text.print_report, value)
     assert "a profiled decode step takes 2.50 times as long as the un-profiled one just" in text
     assert "during the traces 7 ms 7 ms to 7 ms during the latency requests 5 ms" in text
@@ -291,9 +294,9 @@ def test_the_report_takes_inflation_from_the_steps_beside_the_trace(make, tmp_pa
 def test_without_them_inflation_is_that_of_the_latency_pass(make, tmp_path: Path) -> None:
     value = reported(make("r2", None), tmp_path / "s.duckdb")
 
-    expected = value["phases"]["decode"]["median_elapsed_ns"]
-    assert value["inflation"]["decode"] == expected / value["latency"]["decode_step"]["p50_ns"]
-    assert value["host_speed"] is None
+    expected = value.phases["decode"].median_elapsed_ns
+    assert value.inflation["decode"] == expected / value.latency["decode_step"].p50_ns
+    assert value.host_speed is None
     assert "Host speed" not in printed(report_text.print_report, value)
 
 
@@ -305,21 +308,17 @@ def test_the_report_repeats_what_the_recording_said_of_an_unsteady_host(
 
     value = reported(make("r3", change=note), tmp_path / "s.duckdb")
 
-    assert value["host_speed"]["notes"] == ["trace 1 of 3 recorded while ..."]
+    assert value.host_speed.notes == ["trace 1 of 3 recorded while ..."]
 
 
 def test_a_phase_has_the_median_over_the_steps_of_all_traces(make, tmp_path: Path) -> None:
     value = reported(make("r4"), tmp_path / "s.duckdb")
 
-    costs = sorted(s["orchestration_ns"] for s in value["steps"] if s["phase"] == "prefill")
+    costs = sorted(s.orchestration_ns for s in value.steps if s.phase == "prefill")
     assert len(costs) == 3
-    assert value["phases"]["prefill"]["median_orchestration_ns"] == costs[1]
-    assert (
-        comparison.metric(
-            {"per_step": {}, "phases": value["phases"]}, "phases.prefill.median_orchestration_ns"
-        )
-        == (costs[1])
-    )
+    assert value.phases["prefill"].median_orchestration_ns == costs[1]
+    run = comparison.compared_run(value)
+    assert gate.metric(run, "phases.prefill.median_orchestration_ns") == costs[1]
 
 
 @pytest.mark.parametrize(
@@ -340,8 +339,8 @@ def test_a_plan_that_does_not_fit_the_steps_gives_no_ratio(phases: list[Any]) ->
         "traces": [trace], "phases": phases, "host_speed": {"definition": "a loop"},
     }  # fmt: skip
 
-    found = host_speed.of_run({"name": "n", "manifest": json.dumps(manifest)})
+    found = host_speed.speed_of(run_with(manifest))
 
     assert found is not None
-    assert found["beside"] == {}
-    assert found["traces_ns"] is None
+    assert found.beside == {}
+    assert found.traces_ns is None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from statistics import median, quantiles
-from typing import Any
 
 import pytest
 
 from analyzer.reports import paired
+from analyzer.reports.records import RunFigures
+from tests.support.records import figures_of
 
 TRACES = 15
 STEPS = 4
@@ -28,19 +28,13 @@ def wandering(
     return lambda when: [factor for since, factor in changes if since <= when][-1]
 
 
-def figures(own: str, other: str, costs_ns: list[list[int]]) -> dict[str, Any]:
+def figures(own: str, other: str, costs_ns: list[list[int]]) -> RunFigures:
     """What a comparison needs of a run whose traces have these decode steps."""
     manifest = {
         "run_id": own, "name": own, "created_at": "", "mode": "eager", "schema_version": 1,
         "traces": [], "turns": {"seat": 1, "of": 2, "partners": [{"run_id": other, "name": other}]},
     }  # fmt: skip
-    steps = [
-        {"phase": "decode", "trace_id": k, "orchestration_ns": cost, "elapsed_ns": 2 * cost}
-        for k, own_costs in enumerate(costs_ns)
-        for cost in own_costs
-    ]
-    run = {"name": own, "recording_id": own, "manifest": json.dumps(manifest)}
-    return {"run": run, "phases": {"decode": {}}, "steps": steps}
+    return figures_of(manifest, "decode", costs_ns)
 
 
 @pytest.mark.parametrize(("slow_s", "fast_s"), [(20, 5), (5, 5), (60, 60)])
@@ -69,7 +63,7 @@ def test_ratios_of_pairs_hold_where_medians_of_both_runs_do_not(
         later = [trace(60 + k, 1.1) for k in range(TRACES)]
         found = paired.ratios(figures("a", "b", a), figures("b", "a", b))
         assert found is not None
-        ratio = found["phases"]["decode"]["orchestration"]
+        ratio = found.phases["decode"].orchestration
         cost_a, cost_b, cost_later = (median(c for t in run for c in t) for run in (a, b, later))
         off_of_pairs.append(abs(ratio / 1.1 - 1))
         off_of_medians.append(abs(cost_b / cost_a / 1.1 - 1))

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from analyzer import cli, queries
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.reports import prediction
-from analyzer.reports.prediction import ONE, DeviceWork, HostCall, Timeline, fused, simulate
+from analyzer.queries.records import ScheduledCall, ScheduledEvent
+from analyzer.reports import prediction, schedule
+from analyzer.reports.records import Predictions
+from analyzer.reports.schedule import ONE, DeviceWork, HostCall, Timeline, fused, simulate
 from tests.support.tracebuilder import TraceBuilder
 
 SAMPLES = Path(__file__).parents[4] / "analyzer" / "samples"
@@ -33,7 +35,7 @@ def step_trace(trace: TraceBuilder) -> TraceBuilder:
     return trace
 
 
-def predicted(tmp_path: Path, built: TraceBuilder, *whats: str) -> dict[str, Any]:
+def predicted(tmp_path: Path, built: TraceBuilder, *whats: str) -> Predictions:
     db = tmp_path / "store.duckdb"
     ingest([built.write(tmp_path / "t.json")], db, step_annotation=["step#*"], jobs=1)
     with queries.connect(db) as connection:
@@ -48,7 +50,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return db
 
 
-def ask(db: Path, run: str, *whats: str) -> dict[str, Any]:
+def ask(db: Path, run: str, *whats: str) -> Predictions:
     with queries.connect(db) as connection:
         return prediction.predict(connection, queries.find_run(connection, run), whats)
 
@@ -58,28 +60,28 @@ def test_with_nothing_changed_the_schedule_gives_the_recorded_step_back(
 ) -> None:
     value = predicted(tmp_path, step_trace(trace), "cpu-faster:1")
 
-    (one,) = value["predictions"]
-    assert one["predicted_ns"] == one["base_ns"] == 200_000
-    assert value["phases"]["step"]["replay_error"] == 0.0
+    (one,) = value.predictions
+    assert one.predicted_ns == one.base_ns == 200_000
+    assert value.phases["step"].replay_error == 0.0
 
 
 @pytest.mark.parametrize("run", ["gpt2-bs8-s512", "gpt2-prefill-bs1-s512"])
 def test_it_gives_recorded_steps_of_a_gpu_back(samples: Path, run: str) -> None:
-    phases = ask(samples, run, "graphs")["phases"]
+    phases = ask(samples, run, "graphs").phases
 
-    assert all(abs(p["replay_error"]) < 1e-4 for p in phases.values())
-    assert all(abs(p["fit_error"]) < 1e-3 for p in phases.values())
+    assert all(abs(p.replay_error) < 1e-4 for p in phases.values())
+    assert all(abs(p.fit_error) < 1e-3 for p in phases.values())
 
 
 def test_a_host_twice_as_fast_halves_what_the_device_waits_for(
     trace: TraceBuilder, tmp_path: Path
 ) -> None:
     """200 us of host: 110 to the wait, which ends 15 after the last kernel, then 70 of work."""
-    (one,) = predicted(tmp_path, step_trace(trace), "cpu-faster:2")["predictions"]
+    (one,) = predicted(tmp_path, step_trace(trace), "cpu-faster:2").predictions
 
     # Third call at 50 us, its kernel at 50 + 3/2 + 2, ten long; back 15 later; 70/2 after that.
-    assert one["predicted_ns"] == 50_000 + 3_500 + 10_000 + 15_000 + 35_000
-    assert one["low_ns"] <= one["predicted_ns"] <= one["high_ns"]
+    assert one.predicted_ns == 50_000 + 3_500 + 10_000 + 15_000 + 35_000
+    assert one.low_ns <= one.predicted_ns <= one.high_ns
 
 
 def test_a_graph_step_is_device_time_a_gap_between_nodes_and_the_way_back(
@@ -87,21 +89,21 @@ def test_a_graph_step_is_device_time_a_gap_between_nodes_and_the_way_back(
 ) -> None:
     built = step_trace(trace)
     built.head["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
-    (one,) = predicted(tmp_path, built, "graphs")["predictions"]
+    (one,) = predicted(tmp_path, built, "graphs").predictions
 
     gap = prediction.GAPS["NVIDIA H200"]
-    assert one["predicted_ns"] == 30_000 + 2 * gap.mean_ns + 85_000  # no floor: no launch known
-    assert (one["low_ns"], one["nodes"], one["pieces"]) == (30_000, 3, 1)
-    assert one["high_ns"] == 30_000 + 2 * gap.high_ns + 85_000
+    assert one.predicted_ns == 30_000 + 2 * gap.mean_ns + 85_000  # no floor: no launch known
+    assert (one.low_ns, one.nodes, one.pieces) == (30_000, 3, 1)
+    assert one.high_ns == 30_000 + 2 * gap.high_ns + 85_000
 
 
 def test_without_a_measured_gap_there_is_a_bound_and_no_prediction(
     trace: TraceBuilder, tmp_path: Path
 ) -> None:
-    (one,) = predicted(tmp_path, step_trace(trace), "graphs")["predictions"]
+    (one,) = predicted(tmp_path, step_trace(trace), "graphs").predictions
 
-    assert (one["predicted_ns"], one["low_ns"]) == (None, 30_000)
-    assert "no gap" in one["reason"]
+    assert (one.predicted_ns, one.low_ns) == (None, 30_000)
+    assert "no gap" in one.reason
 
 
 def test_a_run_with_replays_uses_its_own_gaps_and_leaves_waits_out(
@@ -114,8 +116,8 @@ def test_a_run_with_replays_uses_its_own_gaps_and_leaves_waits_out(
         built.add_kernel("node", start, 1, 9)
     value = predicted(tmp_path, built, "graphs")
 
-    assert (value["gap"]["mean_ns"], value["gap"]["n"]) == (1_000, 2)
-    assert value["gap"]["source"] == "this run's own replays"
+    assert (value.gap.mean_ns, value.gap.n) == (1_000, 2)
+    assert value.gap.source == "this run's own replays"
 
 
 def test_a_step_on_two_devices_is_not_foretold_as_one_graph(
@@ -124,35 +126,35 @@ def test_a_step_on_two_devices_is_not_foretold_as_one_graph(
     built = step_trace(trace)
     built.add_call("cudaLaunchKernel", 140, 3, 4)
     built.add_kernel("gemm_d", 145, 10, 4, device=1)
-    (one,) = predicted(tmp_path, built, "graphs")["predictions"]
+    (one,) = predicted(tmp_path, built, "graphs").predictions
 
-    assert one["predicted_ns"] is None
-    assert "several devices" in one["reason"]
+    assert one.predicted_ns is None
+    assert "several devices" in one.reason
 
 
 def test_a_wait_within_the_step_cuts_the_graph(trace: TraceBuilder, tmp_path: Path) -> None:
     built = step_trace(trace)
     built.head["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
     built.add_call("cudaStreamSynchronize", 60, 5)
-    (one,) = predicted(tmp_path, built, "graphs")["predictions"]
+    (one,) = predicted(tmp_path, built, "graphs").predictions
 
-    assert one["pieces"] == 2
-    assert "2 graphs" in one["reason"]
+    assert one.pieces == 2
+    assert "2 graphs" in one.reason
 
 
 def test_a_run_of_graphs_is_not_predicted_as_graphs_again(samples: Path) -> None:
     value = ask(samples, "gpt2-prefill-bs1-s512-graph", "graphs")
 
-    assert all(p["predicted_ns"] is None and p["reason"] for p in value["predictions"])
-    assert value["gap"]["source"] == "this run's own replays"
+    assert all(p.predicted_ns is None and p.reason for p in value.predictions)
+    assert value.gap.source == "this run's own replays"
 
 
 def test_the_eager_run_foretells_the_graph_of_the_same_model(samples: Path) -> None:
     """Recorded: 1.51 ms as one graph, of 34 kernels more (a mask that the capture asked for)."""
-    (one,) = ask(samples, "gpt2-prefill-bs1-s512", "graphs")["predictions"]
+    (one,) = ask(samples, "gpt2-prefill-bs1-s512", "graphs").predictions
 
-    assert abs(one["predicted_ns"] / 1_510_000 - 1) < 0.15
-    assert one["low_ns"] < 1_510_000 < one["high_ns"]
+    assert abs(one.predicted_ns / 1_510_000 - 1) < 0.15
+    assert one.low_ns < 1_510_000 < one.high_ns
 
 
 def test_neighbouring_elementwise_launches_merge_and_nothing_else_does() -> None:
@@ -259,13 +261,13 @@ def test_the_step_is_never_shorter_than_its_host_work_or_its_longest_stream(step
 def test_calibration_finds_the_smallest_scale_that_reaches_the_target(
     step: Timeline, target: int
 ) -> None:
-    scale = prediction.calibrate(step, target)
+    scale = schedule.calibrate(step, target)
     assert scale == 4 * ONE or simulate(step, scale) >= target
     assert scale == 1 or simulate(step, scale - 1) < target
 
 
 @st.composite
-def recorded_steps(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+def recorded_steps(draw: st.DrawFn) -> tuple[list[ScheduledCall], list[ScheduledEvent], int]:
     """Rows of a step as a launching thread and one or two streams would leave them, and its end."""
     calls: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
@@ -280,7 +282,17 @@ def recorded_steps(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str
             start = max(now + draw(NS), ready.get(lane, 0) + draw(st.integers(0, 3000)))
             dur = draw(NS)
             events.append(
-                {"call_id": number, "lane": lane, "start_ns": start, "dur_ns": dur, "family": None}
+                {
+                    "call_id": number,
+                    "kind": "kernel",
+                    "family": None,
+                    "device": "0",
+                    "lane": lane,
+                    "start_ns": start,
+                    "dur_ns": dur,
+                    "in_graph": False,
+                    "mine": True,
+                }
             )
             ready[lane] = start + dur
             done = max(done, start + dur)
@@ -291,12 +303,16 @@ def recorded_steps(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str
     end = now + draw(NS)
     for call in calls:
         call["step_ns"] = end
-    return calls, sorted(events, key=lambda e: e["start_ns"]), max(end, done)
+    return (
+        [ScheduledCall(**call) for call in calls],
+        [ScheduledEvent(**event) for event in sorted(events, key=lambda e: e["start_ns"])],
+        max(end, done),
+    )
 
 
 @given(recorded_steps())
 def test_any_recorded_step_of_one_thread_is_given_back_to_the_nanosecond(
-    recorded: tuple[list[dict[str, Any]], list[dict[str, Any]], int],
+    recorded: tuple[list[ScheduledCall], list[ScheduledEvent], int],
 ) -> None:
     calls, events, elapsed = recorded
-    assert simulate(prediction.timeline(calls, events)) == elapsed
+    assert simulate(schedule.timeline(calls, events)) == elapsed
