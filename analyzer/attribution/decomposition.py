@@ -94,10 +94,11 @@ def spans(a: LinkedTrace) -> Launches:
     has = first >= 0
     t_launch = np.full(n, UNKNOWN, np.int64)
     t_launch[has] = device.start[first[has]] - calls.start[call[has]]
-    opaque, replay = _opaque_replays(a, call)
+    owner, starts = _opaque_replays(a)
+    opaque = np.isin(call, owner)
     kernels[opaque] = t_exec[opaque] = UNKNOWN
-    opaque, replay = opaque[~device.bad[replay]], replay[~device.bad[replay]]
-    t_launch[opaque] = device.start[replay] - calls.start[call[opaque]]
+    opaque &= np.isin(call, owner[known(starts)])
+    t_launch[opaque] = starts[np.searchsorted(owner, call[opaque])] - calls.start[call[opaque]]
     bad_first = has & device.bad[np.maximum(first, 0)] if len(device.bad) else np.zeros(n, bool)
     t_launch[bad_first] = UNKNOWN
     clean = np.zeros(n, bool)
@@ -168,13 +169,17 @@ def _first_kernels(a: LinkedTrace, call: Ints) -> tuple[Ints, Ints, Ints]:
     return first, count.astype(np.int64), running[stop] - running[begin]
 
 
-def _opaque_replays(a: LinkedTrace, call: Ints) -> tuple[Ints, Ints]:
-    """Places in `call` of those that started a replay recorded as one block, and its events."""
+def _opaque_replays(a: LinkedTrace) -> tuple[Ints, Ints]:
+    """The calls whose graph replay was recorded as one block, sorted, and when it started; UNKNOWN
+    if its time is bad.
+    """
     device = a.device
     replays = np.flatnonzero((device.kind == _GRAPH_REPLAY) & (device.call >= 0))
-    owners, first = np.unique(device.call[replays], return_index=True)
-    at = np.flatnonzero(np.isin(call, owners))
-    return at, replays[first[np.searchsorted(owners, call[at])]]
+    start = np.where(device.bad[replays], UNKNOWN, device.start[replays])
+    # Known starts first: of several replays the first counts.
+    order = np.lexsort((start, ~known(start), device.call[replays]))
+    owner, first = np.unique(device.call[replays][order], return_index=True)
+    return owner, start[order][first]
 
 
 def _stream_busy_until(a: LinkedTrace) -> Ints:

@@ -50,6 +50,7 @@ _CATEGORIES = {
     "memcpy": "gpu_memcpy",
     "memset": "gpu_memset",
     "mtia": "mtia_ccp_events",
+    "graph": "gpu_graph",
 }
 _COPY_OPTIONS = {
     "parquet": "FORMAT parquet, COMPRESSION zstd",

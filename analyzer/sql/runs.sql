@@ -5,9 +5,10 @@ WITH measured AS (
   SELECT
     steps.run_id,
     count(*) AS steps,
-    sum(totals.kernels)::BIGINT AS kernels,
+    CASE WHEN count(totals.kernels) = count(*) THEN sum(totals.kernels)::BIGINT END AS kernels,
     sum(totals.launches)::BIGINT AS launches,
-    sum(totals.device_active_ns)::BIGINT AS device_active_ns,
+    CASE WHEN count(totals.device_active_ns) = count(*) THEN sum(totals.device_active_ns)::BIGINT END
+      AS device_active_ns,
     CASE WHEN count(totals.orchestration_ns) = count(*) THEN sum(totals.orchestration_ns)::BIGINT END
       AS orchestration_ns,
     median(steps.elapsed_ns)::BIGINT AS elapsed_ns

@@ -187,6 +187,8 @@ def graph_run(mode: str) -> NsysBuilder:
         mode: "node": each kernel with its graph node; "graph": one block a replay.
     """
     made = NsysBuilder()
+    made.add_call("cudaStreamBeginCapture_v10000", 500, 100, 80)
+    made.add_call("cudaStreamEndCapture_v10000", 18_000, 100, 81)
     made.add_range("aten::linear, op_id = 1, sizes = [[1, 8], [8, 8]]", 1_000, 9_000)
     made.add_range("aten::addmm, seq = 3, op_id = 2, sizes = [[8], [1, 8], [8, 8]]", 2_000, 6_000)
     made.add_call("cudaLaunchKernel_v7000", 3_000, 1_000, 90)

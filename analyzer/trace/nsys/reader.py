@@ -274,14 +274,13 @@ class _Process:
         rank = self._report.ranks.get(self._key)
         if rank is not None:
             metadata["distributedInfo"] = {"backend": "mpi", "rank": rank}
-        strings = self._report.texts.all()
         rows, places = self._rows()
         counts = dict(self._report.counts.get(self._key, {}))
         return Trace(
             path=path,
             document=number,
             rows=rows,
-            strings=strings,
+            strings=self._report.texts.all(),
             counts=counts,
             events=sum(counts.values()),
             json_bytes=size,
