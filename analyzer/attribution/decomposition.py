@@ -272,7 +272,7 @@ def _library(a: LinkedTrace, name: Ints) -> tuple[Bools, Bools]:
 
 
 def clean_gaps(launches: Launches) -> Ints:
-    """T_launch of clean launches: kernel launches whose stream was seen idle. Graph launches left
+    """T_launch of clean launches: kernel launches whose stream was idle. Graph launches are left
     out.
     """
     return launches.t_launch[launches.is_clean & ~launches.is_graph & known(launches.t_launch)]

@@ -53,7 +53,7 @@ def captures(source: LinkedTrace) -> list[Captured]:
     return result
 
 
-def resolve_replay_ops(target: LinkedTrace, known: Sequence[Captured]) -> None:
+def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> None:
     """Give the kernels of graph replays the op and shapes of their captured launches.
 
     Those that have them by the capture of their graph node keep them.
@@ -87,16 +87,16 @@ def resolve_replay_ops(target: LinkedTrace, known: Sequence[Captured]) -> None:
         kind_ids: list[int] = device.kind[events].tolist()
         names = [trace.strings[i] for i in name_ids]
         kinds = [DEVICE_KINDS[k] for k in kind_ids]
-        found = _find(names, kinds, known, last)
+        found = _repeated(names, kinds, captured, last)
         if found is None:
             continue
-        last, places, named = found
-        capture = known[last]
-        device.replay_op[events] = [text_id(capture.ops[p]) for p in places]
-        device.replay_shape[events] = [text_id(capture.shapes[p]) for p in places]
+        last = found.number
+        ops, shapes = captured[last].ops, captured[last].shapes
+        device.replay_op[events] = [text_id(ops[place]) for place in found.places]
+        device.replay_shape[events] = [text_id(shapes[place]) for place in found.places]
         resolved += len(events)
-        by_name += len(events) * named
-    trace.findings.append(_resolution(len(members), by_node, resolved, by_name, bool(known)))
+        by_name += len(events) * found.by_name
+    trace.findings.append(_resolution(len(members), by_node, resolved, by_name, bool(captured)))
 
 
 def _resolution(
@@ -119,26 +119,39 @@ def _resolution(
     return evidence.found("graph_without_capture", total - resolved, total=total, why=why)
 
 
-def _find(
-    names: list[str], kinds: list[str], known: Sequence[Captured], last: int
-) -> tuple[int, list[int], bool] | None:
-    """The capture that a replay repeats: (its number, captured place of each event, checked by
-    name).
+@dataclass(frozen=True)
+class _Repeated:
+    """The capture that a replay repeats.
+
+    Attributes:
+        number: Its place among the captures.
+        places: The captured launch of each event of the replay.
+        by_name: Whether names agreed; else only order and kinds.
     """
-    for turn in range(len(known)):
+
+    number: int
+    places: list[int]
+    by_name: bool
+
+
+def _repeated(
+    names: list[str], kinds: list[str], captured: Sequence[Captured], last: int
+) -> _Repeated | None:
+    """The capture that a replay of these events repeats; `last` is that of the replay before."""
+    in_order = list(range(len(names)))
+    for i in range(len(captured)):
         # Piecewise graphs replay in the order in which they were captured.
-        number = (last + 1 + turn) % len(known)
-        capture = known[number]
+        number = (last + 1 + i) % len(captured)
+        capture = captured[number]
         if len(capture.kinds) != len(names):
             continue
         if any(capture.names):
-            if _agree(capture.names, names):
-                return number, list(range(len(names))), True
-            places = _by_occurrence(capture.names, names)
+            agree = _agree(capture.names, names)
+            places = in_order if agree else _by_occurrence(capture.names, names)
             if places is not None:
-                return number, places, True
+                return _Repeated(number, places, True)
         elif capture.kinds == kinds:
-            return number, list(range(len(names))), False
+            return _Repeated(number, in_order, False)
     return None
 
 
@@ -147,8 +160,8 @@ def _agree(captured: list[str | None], replayed: list[str]) -> bool:
 
 
 def _by_occurrence(captured: list[str | None], replayed: list[str]) -> list[int] | None:
-    """Streams may interleave otherwise than captured: the n-th launch of a name is its n-th
-    event.
+    """The captured launch of each event if streams interleave otherwise: by name, the n-th is the
+    n-th; None if the names differ.
     """
     if Counter(captured) != Counter(replayed):
         return None
