@@ -66,7 +66,8 @@ def ask(store: Path, sql: str) -> list[tuple[Any, ...]]:
 def test_counts_and_links_are_those_of_the_recording(name: str, stores: dict[str, Path]) -> None:
     kernels = ask(
         stores[name],
-        "SELECT count(*), count(call_id) FROM device_events WHERE kind = 'kernel' GROUP BY trace_id",
+        "SELECT count(*), count(call_id) FROM device_events WHERE kind = 'kernel' "
+        "GROUP BY trace_id",
     )
     (calls,) = ask(stores[name], "SELECT count(*) FROM calls")[0]
     counts = sorted(count for count, _ in kernels), sum(linked for _, linked in kernels), calls
