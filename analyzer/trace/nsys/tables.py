@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 MISSING = int(np.iinfo(np.int64).min)
 PIECE_ROWS = 1 << 16
+_BETWEEN, _NULL = b"\x1e", b"\x1d"  # in no text of a report: what has one reads as a blank or NULL
 SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
@@ -94,7 +96,7 @@ class SqliteTables:
         try:
             # Immutable: no lock is taken and no file is made beside it.
             uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-            self._connection = sqlite3.connect(uri, uri=True)
+            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
             self._connection.text_factory = bytes
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._connection.execute("PRAGMA cell_size_check = ON")
@@ -113,39 +115,45 @@ class SqliteTables:
 
     def pieces(self, table: str, numbers: Sequence[str], text: str = "") -> Iterator[Piece]:
         has = self.columns(table)
-        present = [column for column in numbers if column in has]
         if not has:
             return
-        # One text a row is parsed faster than a Python object a value is made.
-        joined = " || ' ' || ".join(
-            f"ifnull(CAST(\"{column}\" AS INTEGER), '{MISSING}')" for column in present
-        )
-        as_text = f'CAST("{text}" AS TEXT)' if text in has else "NULL"
-        query = f'SELECT CAST({joined or "NULL"} AS TEXT), {as_text} FROM "{table}"'
+        present = [column for column in numbers if column in has]
+        query = _piece_query(table, present, text if text in has else "")
+        # SQLite makes a piece in one call, without the interpreter lock: the other core is free for
+        # the piece before.
+        with ThreadPoolExecutor(1, "nsys") as ahead:
+            following = ahead.submit(self._fetch, query, MISSING)
+            while (fetched := following.result()).rows:
+                following = ahead.submit(self._fetch, query, fetched.last)
+                self._count(fetched.rows)
+                yield self._piece(fetched, numbers, present)
+
+    def _fetch(self, query: str, after: int) -> _Fetched:
+        """The piece of rows whose ids come after one."""
         try:
-            with closing(self._connection.execute(query)) as cursor:
-                while rows := cursor.fetchmany(PIECE_ROWS):
-                    self._count(len(rows))
-                    joins, texts = zip(*rows, strict=True)
-                    yield Piece(self._numbers(numbers, present, joins), texts)
+            with closing(self._connection.execute(query, [after])) as cursor:
+                joined, texts, rows, last = cursor.fetchone()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise _damaged(self._path) from error
+        if rows and last <= after:
+            raise _damaged(self._path)
+        return _Fetched(rows, last, joined, texts)
 
-    def close(self) -> None:
-        self._connection.close()
-
-    def _numbers(
-        self, wanted: Sequence[str], present: Sequence[str], joins: Sequence[bytes]
-    ) -> dict[str, Ints]:
-        """The columns of a piece, from its joined texts."""
-        absent = np.full(len(joins), MISSING, np.int64)
+    def _piece(self, fetched: _Fetched, wanted: Sequence[str], present: Sequence[str]) -> Piece:
+        absent = np.full(fetched.rows, MISSING, np.int64)
         result = dict.fromkeys(wanted, absent)
         if present:
             # With a separator the text form is read; the typing of numpy knows the binary one only.
-            flat = np.fromstring(b" ".join(joins), np.int64, sep=" ")  # pyright: ignore[reportArgumentType]
-            by_row = flat.reshape(len(joins), len(present))
+            flat = np.fromstring(fetched.numbers, np.int64, sep=" ")  # pyright: ignore[reportArgumentType]
+            if len(flat) != fetched.rows * len(present):
+                raise _damaged(self._path)
+            by_row = flat.reshape(fetched.rows, len(present))
             result |= {column: by_row[:, i] for i, column in enumerate(present)}
-        return result
+        texts = fetched.texts.split(_BETWEEN)
+        return Piece(result, [None if text == _NULL else text for text in texts])
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _columns_of(self, table: str) -> frozenset[str]:
         try:
@@ -174,6 +182,39 @@ class SqliteTables:
             raise _damaged(self._path)  # no row takes less than a byte: a page refers to itself
         if self._progress:
             self._progress(self._bytes * min(self._rows_read, self._rows) // self._rows)
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A piece as SQLite joins it.
+
+    Attributes:
+        last: The id of its last row.
+        numbers: All numbers, row by row, with spaces between; empty without a column.
+        texts: All texts, with `_BETWEEN` between.
+    """
+
+    rows: int
+    last: int
+    numbers: bytes
+    texts: bytes
+
+
+def _piece_query(table: str, numbers: Sequence[str], text: str) -> str:
+    """A query of one row for the piece after the row id `?`.
+
+    Joined, because a Python object a value costs more than to print and to parse a number.
+    """
+    joined = " || ' ' || ".join(
+        f"ifnull(CAST(\"{column}\" AS INTEGER), '{MISSING}')" for column in numbers
+    )
+    between, null = f"char({_BETWEEN[0]})", f"char({_NULL[0]})"
+    as_text = f"ifnull(replace(CAST(\"{text}\" AS TEXT), {between}, ' '), {null})" if text else null
+    return (
+        f"SELECT group_concat(number, ' '), group_concat(text, {between}), count(*), max(id) FROM ("
+        f"SELECT CAST({joined or 'NULL'} AS TEXT) AS number, {as_text} AS text, rowid AS id "
+        f'FROM "{table}" WHERE rowid > ? ORDER BY rowid LIMIT {PIECE_ROWS})'
+    )
 
 
 class ParquetTables:
