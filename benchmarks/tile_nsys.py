@@ -51,9 +51,9 @@ def tile(source: Path, target: Path, size: int) -> int:
         events = 0
         for number in count():
             for table in tables:
+                values = _shifted(table, number * period, number * stride)
                 events += connection.execute(
-                    f"INSERT INTO {table} SELECT {_shifted(table, number * period, number * stride)} "
-                    f"FROM temp.first_{table}"
+                    f"INSERT INTO {table} SELECT {values} FROM temp.first_{table}"
                 ).rowcount
             pages = connection.execute("PRAGMA page_count").fetchone()[0]
             if pages * 4096 >= size:
@@ -64,10 +64,8 @@ def tile(source: Path, target: Path, size: int) -> int:
 
 def _defined(table: str) -> str:
     """The columns of the export: without those that only the tiling needs."""
-    kept = [c for c in COLUMNS[table].split() if c not in ("opId", "sizes")]
-    return ", ".join(
-        f'"{c}" {"TEXT" if c in ("text", "value", "name") else "INTEGER"}' for c in kept
-    )
+    kept = [column for column in COLUMNS[table].split() if column not in ("opId", "sizes")]
+    return ", ".join(f'"{column}" {"TEXT" if column == "text" else "INTEGER"}' for column in kept)
 
 
 def _shifted(table: str, time: int, number: int) -> str:

@@ -39,6 +39,9 @@ class Texts:
 
     def number_ids(self, values: Ints) -> Ids:
         """Ids of numbers as JSON texts; -1 where there is none."""
+        if len(values) and (values == values[0]).all():  # as a rule: one device, one thread
+            number = -1 if values[0] == MISSING else self.id(str(values[0]))
+            return np.full(len(values), number, np.int32)
         distinct, inverse = np.unique(values, return_inverse=True)
         ids = [-1 if v == MISSING else self.id(str(v)) for v in distinct.tolist()]
         return np.array(ids, np.int32)[inverse.reshape(-1)]
@@ -211,6 +214,9 @@ class EventTables:
 
     def count(self, process: Ints, ph: str, category: str) -> None:
         """Count rows by their processes."""
+        if len(process) and (process == process[0]).all():
+            self.report.counts[int(process[0])][ph, category] += len(process)
+            return
         keys, counts = np.unique(process, return_counts=True)
         for key, number in zip(keys.tolist(), counts.tolist(), strict=True):
             self.report.counts[key][ph, category] += number
