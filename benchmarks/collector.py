@@ -3,24 +3,24 @@
 Part `workloads`: each is one `collector record` in a process of its own; its run directory stays
 under --out. The peer is `torch.profiler` around the same steps, nothing else.
 
-Part `repeat`: one workload again and again, each time in a fresh process, every recording but the
-first `--like` the first. Do two recordings of the same thing agree? With `--turns` there are two,
-recorded at the same time in turns, trace by trace.
+Part `repeat`: one workload again and again, each time in a fresh process. Do two recordings of the
+same thing agree? With `--interleaved` there are two, variants that are the same, in one process,
+trace by trace.
 
-Part `batches`: the prefill of GPT-2 by batch, logits of every position, all batches in turns: does
-T_Orchestration follow the batch, and where does HDBI pass one half?
+Part `batches`: the prefill of GPT-2 by batch, logits of every position, all batches interleaved:
+does T_Orchestration follow the batch, and where does HDBI pass one half?
 
 T_Orchestration, match tiers and kernel sequences need the analyzer. Where it is not installed,
 bring --out to a machine that has it and run the same command with --analyse there.
 
 Results go to `benchmarks/results/collector-<device>-<date>.json`, or `collector-repeat-...`,
-`collector-turns-...` and `collector-batches-...`, and as a table to stdout.
+`collector-interleaved-...` and `collector-batches-...`, and as a table to stdout.
 
 Usage: python -m benchmarks.collector --out runs [--only NAME ...] [--seconds 540]
        python -m benchmarks.collector --part repeat --out runs [--seconds 150] [--times 4]
-       python -m benchmarks.collector --part repeat --turns --out runs [--seconds 100] [--traces 40]
+       python -m benchmarks.collector --part repeat --interleaved --out runs [--traces 40]
        python -m benchmarks.collector --part batches --out runs [--seconds 200] [--traces 40]
-       python -m benchmarks.collector [--part PART] [--turns] --out runs --analyse
+       python -m benchmarks.collector [--part PART] [--interleaved] --out runs --analyse
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -45,8 +44,8 @@ from benchmarks.collector_analyse import batch_rows, repeat_rows, replay_rows
 from benchmarks.result_file import Result, environment, print_table, result, write
 
 COMMON = ["--new-tokens", "5", "--warmup", "5"]
-GPT2 = [*COMMON, "--latency-runs", "30", "--trace-runs", "3", "--replay-runs", "100"]
-LARGE = [*COMMON, "--latency-runs", "10", "--trace-runs", "1", "--replay-runs", "60"]
+GPT2 = [*COMMON, "--latency-runs", "30", "--trace-runs", "3", "--replay", "100"]
+LARGE = [*COMMON, "--latency-runs", "10", "--trace-runs", "1", "--replay", "60"]
 WORKLOADS: dict[str, list[str]] = {
     **{
         f"gpt2-bs{n}-s512": ["--model", "gpt2", "--batch-size", str(n), *GPT2]
@@ -61,32 +60,31 @@ WORKLOADS: dict[str, list[str]] = {
 # Few requests without profiler and no kernel replay: a process start and a model load take most of
 # the time as it is.
 REPEAT = [*COMMON[:2], "--model", "gpt2", "--warmup", "10", "--latency-runs", "10"]
-REPEAT += ["--trace-runs", "5", "--no-replay", "--replay-runs", "100"]
-PAIR = {f"turns-{n}": REPEAT for n in (1, 2)}
-# One decode step, so that many traces stay small; a round of five turns takes some three seconds.
+REPEAT += ["--trace-runs", "5", "--replay", "off"]
+TWICE = ["--mode", "eager", "--mode", "eager"]
+# One decode step, so that many traces stay small; a round of all takes some three seconds.
 BATCH = ["--model", "gpt2", "--all-logits", "--new-tokens", "2", "--warmup", "10"]
-BATCH += ["--latency-runs", "10", "--no-replay", "--replay-runs", "100"]
-BATCHES = {f"batches-{n}": [*BATCH, "--batch-size", str(n)] for n in (1, 2, 4, 8, 16)}
-# A recording of REPEAT without any waiting, and the most that one may wait for a steady host.
-REPEAT_COST_S = 24.0
-REPEAT_BUDGET_S = 15.0
+BATCH += ["--latency-runs", "10", "--replay", "off"]
+BATCHES = (1, 2, 4, 8, 16)
+REPEAT_COST_S = 24.0  # a recording of REPEAT
 PEER = """
 import sys, time, resource, os, tempfile, torch
-from collector import models, trace_pass, workloads
+from collector.record import trace_pass
+from collector.workloads import make, models
 with torch.inference_mode():
     model = models.load("gpt2", "bf16", sys.argv[1], 0, "sdpa")
-    ids = workloads.prompt_ids(model, 1, 512, 0, None)
-    workload, _ = workloads.make(model, "eager", ids, 5, sys.argv[1])
+    ids = make.prompt_ids(model, 1, 512, 0, None)
+    workload, _ = make.make(model, "eager", ids, 5, sys.argv[1])
     for _ in range(5):
         trace_pass.run_request(workload, 5, annotate=False)
-    bare = [w for _ in range(10) for w in trace_pass.run_request(workload, 5, annotate=False)]
+    unprofiled = [w for _ in range(10) for w in trace_pass.run_request(workload, 5, annotate=False)]
     kinds = trace_pass.activities(sys.argv[1])
     with torch.profiler.profile(activities=kinds, record_shapes=True) as p:
         walls = trace_pass.run_request(workload, 5, annotate=False)
     path = os.path.join(tempfile.mkdtemp(), "trace.json.gz")
     p.export_chrome_trace(path)
 import json
-print(json.dumps({"bare": bare, "profiled": walls, "trace": path,
+print(json.dumps({"unprofiled": unprofiled, "profiled": walls, "trace": path,
                   "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 """
 _MEASURED = (
@@ -99,7 +97,18 @@ def record(
     name: str, options: list[str], out: Path, device: str, limit_s: float | None = None
 ) -> list[Result]:
     """Record one workload; returns its result rows, none if it failed or took too long."""
-    target = out / name
+    rows, targets = recorded_by(name, options, out / name, device, limit_s)
+    return rows + [row for path in targets for row in run_rows(path, row_name(name))]
+
+
+def row_name(workload: str) -> dict[str, Any]:
+    return {"system": "hostbound", "workload": workload}
+
+
+def recorded_by(
+    name: str, options: list[str], target: Path, device: str, limit_s: float | None
+) -> tuple[list[Result], list[Path]]:
+    """Run one `collector record`; returns what it cost, and the run directories that it made."""
     command = [sys.executable, "-m", "collector.cli", "record", *options]
     command += ["--device", device, "--out", str(target), "--name", name]
     began = time.perf_counter()
@@ -118,18 +127,17 @@ def record(
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         sys.stderr.write(f"{name}: not done after {limit_s:.0f} s\n")
-        return []
+        return [], []
     seconds = time.perf_counter() - began
     if process.returncode:
         sys.stderr.write(f"{name}: {stderr[-800:]}\n")
-        return []
-    peak = next(int(line.split()[1]) for line in stdout.splitlines() if line.startswith("peak"))
-    parameters = {"system": "hostbound", "workload": name}
+        return [], []
+    *made, peak = stdout.split("\n")[:-1]
     rows = [
-        result("record_seconds", "s", parameters, [seconds]),
-        result("peak_rss", "bytes", parameters, [peak]),
+        result("record_seconds", "s", row_name(name), [seconds]),
+        result("peak_rss", "bytes", row_name(name), [int(peak.split()[1])]),
     ]
-    return rows + run_rows(target, parameters)
+    return rows, [Path(path) for path in made]
 
 
 def run_rows(target: Path, parameters: dict[str, Any]) -> list[Result]:
@@ -155,8 +163,6 @@ def run_rows(target: Path, parameters: dict[str, Any]) -> list[Result]:
             ("floor", speed["floor_ns"] or []),
         ):
             rows.append(result("host_speed", "ns", {**parameters, "during": during}, samples))
-        attempts = [t["attempts"] for t in traces]
-        rows.append(result("trace_attempts", "count", parameters, attempts))
     replay_path = target / "kernel_replay.json"
     if replay_path.is_file():
         ops = json.loads(replay_path.read_text())["ops"]
@@ -218,18 +224,15 @@ def peer(device: str) -> list[Result]:
 def repeat(
     out: Path, device: str, times: int, deadline: float, options: list[str] = REPEAT
 ) -> list[Result]:
-    """Record the same workload `times` times, all like the first; as many as there is time for."""
+    """Record the same workload `times` times in fresh processes; as many as there is time for."""
     rows: list[Result] = []
     for number in range(1, times + 1):
         left = deadline - time.monotonic()
         if number > 2 and left < REPEAT_COST_S:
             sys.stderr.write(f"no time left for recordings {number} to {times}\n")
             break
-        spare = left / (times - number + 1) - REPEAT_COST_S
-        budget = ["--steady-budget", f"{max(0.0, min(spare, REPEAT_BUDGET_S)):.1f}"]
-        like = ["--like", str(out / "repeat-1")] if number > 1 else []
         limit_s = max(left, 2 * REPEAT_COST_S)
-        found = record(f"repeat-{number}", [*options, *budget, *like], out, device, limit_s)
+        found = record(f"repeat-{number}", options, out, device, limit_s)
         if not found:
             break
         rows += found
@@ -237,22 +240,35 @@ def repeat(
     return rows
 
 
-def in_turns(
-    out: Path, device: str, traces: int, deadline: float, workloads: dict[str, list[str]]
+def interleaved(
+    out: Path, device: str, traces: int, deadline: float, options: list[str] = REPEAT
 ) -> list[Result]:
-    """Record workloads at the same time, in turns; pairs of traces are those of the first two."""
-    more = ["--turns", str(out / "turns"), "--turns-of", str(len(workloads))]
-    more += ["--trace-runs", str(traces)]
+    """Record the same workload twice in one process, trace by trace."""
+    more = [*options, "--trace-runs", str(traces), *TWICE]
     limit_s = max(deadline - time.monotonic(), 1.0)
-    with ThreadPoolExecutor(len(workloads)) as pool:
-        started = [
-            pool.submit(record, name, [*options, *more], out, device, limit_s)
-            for name, options in workloads.items()
-        ]
-        found = [future.result() for future in started]
-    rows = [row for each in found for row in each]
-    one, other, *_ = (out / name for name in workloads)
-    return rows + pair_rows(one, other) if all(found) else rows
+    rows, targets = recorded_by("interleaved", more, out, device, limit_s)
+    for path in targets:
+        rows += run_rows(path, row_name(path.name))
+    return rows + pair_rows(*targets) if targets else rows
+
+
+def batches(
+    out: Path,
+    device: str,
+    traces: int,
+    deadline: float,
+    options: list[str] = BATCH,
+    sizes: Sequence[int] = BATCHES,
+) -> list[Result]:
+    """Record a workload with several batch sizes, interleaved; pairs are those of the first two."""
+    more = [*options, "--trace-runs", str(traces)]
+    more += [text for size in sizes for text in ("--batch-size", str(size))]
+    limit_s = max(deadline - time.monotonic(), 1.0)
+    rows, made = recorded_by("batches", more, out, device, limit_s)
+    targets = [path.rename(out / f"batches-{n}") for path, n in zip(made, sizes, strict=False)]
+    for path in targets:
+        rows += run_rows(path, row_name(path.name))
+    return rows + pair_rows(*targets[:2]) if targets else rows
 
 
 def pair_rows(one: Path, other: Path) -> list[Result]:
@@ -286,8 +302,8 @@ def recorded(args: argparse.Namespace, kind: str) -> Iterator[list[Result]]:
             rows += peer(args.device)
         yield rows
     else:
-        chosen = PAIR if kind == "turns" else BATCHES
-        yield in_turns(args.out, args.device, args.traces, deadline, chosen)
+        record_all = interleaved if kind == "interleaved" else batches
+        yield record_all(args.out, args.device, args.traces, deadline)
 
 
 def workloads(args: argparse.Namespace, deadline: float) -> Iterator[list[Result]]:
@@ -308,7 +324,7 @@ def workloads(args: argparse.Namespace, deadline: float) -> Iterator[list[Result
 
 def part(args: argparse.Namespace) -> list[Result]:
     """Record, unless that is done; analyse where the analyzer is."""
-    kind = "turns" if args.part == "repeat" and args.turns else args.part
+    kind = "interleaved" if args.part == "repeat" and args.interleaved else args.part
     label = "collector" if kind == "workloads" else f"collector-{kind}"
     path = args.out / f"{kind}.json"
     if not args.analyse:
@@ -343,15 +359,19 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=None, help="of the part workloads")
     parser.add_argument("--times", type=int, default=4, help="recordings of the part repeat")
     parser.add_argument(
-        "--turns", action="store_true", help="repeat: two at the same time, in turns"
+        "--interleaved", action="store_true", help="repeat: two in one process, interleaved"
     )
-    parser.add_argument("--traces", type=int, default=40, help="of each recording in turns")
+    parser.add_argument("--traces", type=int, default=40, help="of each interleaved variant")
     parser.add_argument("--analyse", action="store_true", help="what is recorded already")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=None, help="time for the part")
     parser.add_argument("--label", default="h200", help="device, in the result file's name")
     args = parser.parse_args()
-    default_s = {"workloads": 540.0, "repeat": 100.0 if args.turns else 150.0, "batches": 200.0}
+    default_s = {
+        "workloads": 540.0,
+        "repeat": 100.0 if args.interleaved else 150.0,
+        "batches": 200.0,
+    }
     args.seconds = args.seconds or default_s[args.part]
     print_table(part(args))
     return 0

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.result_file import Result, result
 
 if TYPE_CHECKING:
+    from analyzer.queries.costs import Step
+    from analyzer.reports.records import PairedPhase
     from analyzer.store import Connection
 
 
@@ -35,7 +37,7 @@ def stored(runs: list[Path]) -> Iterator[tuple[Connection, list[str]]]:
 
 def repeat_rows(runs: list[Path]) -> list[Result]:
     """Do recordings agree? T_Orchestration of each step, ratios of medians, kernel sequences; of
-    recordings in turns the ratios of their pairs of traces."""
+    interleaved recordings the ratios of their pairs of traces."""
     rows: list[Result] = []
     with stored(runs) as (connection, ids):
         from analyzer import queries
@@ -43,10 +45,10 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
 
         steps = [queries.steps(connection, run_id) for run_id in ids]
         pairs = {
-            (a, b): comparison.compare(connection, [ids[a], ids[b]])["pairs"][0]
+            (a, b): comparison.compare(connection, [ids[a], ids[b]]).pairs[0]
             for a, b in combinations(range(len(ids)), 2)
         }
-    phases = list(dict.fromkeys(step["phase"] for step in steps[0]))
+    phases = list(dict.fromkeys(step.phase for step in steps[0]))
     for run, own in zip(runs, steps, strict=True):
         rows += step_rows(run.name, own)
     for phase in phases:
@@ -65,42 +67,43 @@ def repeat_rows(runs: list[Path]) -> list[Result]:
         for (a, b), ratio in zip(pairs, ratios, strict=True):
             pair = {**of, "recordings": f"{runs[a].name}, {runs[b].name}"}
             rows.append(result("orchestration_ratio", "ratio", pair, [ratio]))
-            if turns := pairs[a, b]["turns"]:
-                rows += paired_rows(pair, turns["phases"][phase])
+            if interleaved := pairs[a, b].turns:
+                rows += paired_rows(pair, interleaved.phases[phase])
         spread = max(medians) / min(medians) - 1
         rows.append(result("orchestration_largest_difference", "ratio", of, [spread]))
         # 1 if every step of a pair launched the same kernels in the same order, else 0.
         alike = [
-            (pair["sequences"] or {"phases": {}})["phases"].get(phase) for pair in pairs.values()
+            pair.sequences.phases.get(phase) if pair.sequences else None for pair in pairs.values()
         ]
-        same = [int(bool(entry) and entry["identical"] == entry["steps"]) for entry in alike]
+        same = [int(bool(entry) and entry.identical == entry.steps) for entry in alike]
         rows.append(result("kernel_sequences_identical", "bool", of, same))
     return rows
 
 
-def paired_rows(parameters: dict[str, Any], of_phase: dict[str, Any]) -> list[Result]:
+def paired_rows(parameters: dict[str, Any], of_phase: PairedPhase) -> list[Result]:
     """The ratios of pairs of traces, and the bounds of their median."""
-    paired = of_phase["orchestration_ratios"] or []
+    paired = of_phase.orchestration_ratios or []
     rows = [result("orchestration_paired_ratio", "ratio", parameters, paired)]
-    between = of_phase["orchestration_interval"] or ()
+    between = of_phase.orchestration_interval or ()
     for bound, value in zip(("least", "largest"), between, strict=False):
         of_bound = {**parameters, "median_at_90_percent": bound}
         rows.append(result("orchestration_paired_interval", "ratio", of_bound, [value]))
     return rows
 
 
-def step_rows(name: str, steps: list[dict[str, Any]]) -> list[Result]:
+def step_rows(name: str, steps: list[Step]) -> list[Result]:
     """What each step took, by phase."""
     rows: list[Result] = []
-    for phase in dict.fromkeys(step["phase"] for step in steps):
+    for phase in dict.fromkeys(step.phase for step in steps):
         parameters = {"system": "hostbound", "workload": name, "phase": phase}
         for key, metric, unit in (
             ("orchestration_ns", "orchestration", "ns"),
             ("device_active_ns", "device_active", "ns"),
             ("hdbi", "hdbi", ""),
         ):
-            own = [step[key] for step in steps if step["phase"] == phase and step[key] is not None]
-            rows.append(result(metric, unit, parameters, own))
+            own = [getattr(step, key) for step in steps if step.phase == phase]
+            known = [value for value in own if value is not None]
+            rows.append(result(metric, unit, parameters, known))
     return rows
 
 
@@ -143,14 +146,15 @@ def replay_rows(runs: list[Path]) -> list[Result]:
                 sys.stderr.write(f"{run.name}: no kernel replay\n")
                 continue
             for tier, entry in tiers.items():
-                same = entry["same_configuration"]
-                for is_same, count in ((True, same), (False, entry["launches"] - same)):
+                same = entry.same_configuration
+                for is_same, count in ((True, same), (False, entry.launches - same)):
                     group = {**of, "tier": tier, "same_configuration": is_same}
                     rows += [result("launches", "count", group, [count])] if count else []
-            exact = tiers.get("exact", {})
-            share = exact.get("same_configuration", 0) / sum(t["launches"] for t in tiers.values())
+            exact = tiers.get("exact")
+            launches = sum(tier.launches for tier in tiers.values())
+            share = exact.same_configuration / launches if exact else 0.0
             rows.append(result("launches_exact", "share", of, [share]))
-            cost = exact.get("same_configuration_cost_share", 0.0)
+            cost = (exact and exact.same_configuration_cost_share) or 0.0
             rows.append(result("orchestration_exact", "share", of, [cost]))
     return rows
 
@@ -163,7 +167,7 @@ def batch_rows(runs: list[Path]) -> list[Result]:
         from analyzer import queries
         from analyzer.reports import comparison
 
-        batch = {run_id: queries.run(connection, run_id)["batch_size"] for run_id in ids}
+        batch = {run_id: queries.run(connection, run_id).batch_size or 0 for run_id in ids}
         ordered = sorted(zip(ids, runs, strict=True), key=lambda pair: batch[pair[0]])
         medians: dict[str, list[float]] = {}
         for run_id, run in ordered:
@@ -175,9 +179,9 @@ def batch_rows(runs: list[Path]) -> list[Result]:
             of = {"system": "hostbound", "phase": phase}
             spread = max(values) / min(values)
             rows.append(result("orchestration_max_to_min", "ratio", of, [spread]))
-        found = comparison.compare(connection, [run_id for run_id, _ in ordered])["pairs"]
+        found = comparison.compare(connection, [run_id for run_id, _ in ordered]).pairs
         for pair, (_, run) in zip(found, ordered[1:], strict=True):
-            for phase, entry in (pair["turns"] or {"phases": {}})["phases"].items():
+            for phase, entry in (pair.turns.phases if pair.turns else {}).items():
                 names = f"{ordered[0][1].name}, {run.name}"
                 of = {"system": "hostbound", "phase": phase, "recordings": names}
                 rows += paired_rows(of, entry)

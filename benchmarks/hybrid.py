@@ -15,51 +15,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.hybrid_peers import LENGTHS, PEERS, Writer, gaps, peer, prompt
 from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
 
-LENGTHS = (10, 100, 200, 350, 500)
 COLD_LENGTHS = (37, 123, 187, 257, 431)
 MODELS = ("llama-2-7b", "llama-3.2-1b", "gpt2", "olmoe-1b-7b", "qwen1.5-moe-a2.7b")
-PEERS = ("transformers", "transformers-static", "torch-compile")
 
 
-class Sheet:
-    """Rows of one child process, printed as one JSON line each so that a timeout loses nothing."""
-
-    def add(self, metric: str, samples: list[float], unit: str = "ms", **parameters: Any) -> None:
-        rounded = [round(value, 5) for value in samples]
-        print("ROW " + json.dumps([metric, unit, parameters, rounded]), flush=True)
-
-
-def prompt(length: int, vocabulary: int, seed: int) -> list[int]:
-    return [(seed * 7919 + i * 104729) % (vocabulary - 2) + 1 for i in range(length)]
-
-
-def gaps(tokens: Iterator[int]) -> list[float]:
-    """Return milliseconds from the call to the first token, and between tokens after it."""
-    times = [time.perf_counter()]
-    for _ in tokens:
-        times.append(time.perf_counter())
-    return [(b - a) * 1e3 for a, b in itertools.pairwise(times)]
-
-
-def ours(model: str, mode: str, sheet: Sheet) -> None:
+def ours(model: str, mode: str, writer: Writer) -> None:
     from hybrid import Engine
 
     hf, tags = built(model, mode)
     context = 1024 if model == "gpt2" else 2048
     engine = Engine.from_model(hf, mode=mode, max_context=context)
     stats = engine.stats()
-    sheet.add("startup_s", [stats["startup_s"]], "s", **tags)
+    writer.add("startup_s", [stats["startup_s"]], "s", **tags)
     vocabulary = engine.spec.vocab
     slow = mode == "jit"
     full = model == "llama-2-7b" and mode == "full"
@@ -70,7 +47,7 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
     if mode != "jit":
         for length in COLD_LENGTHS:
             cold = request(length, 2, length)[:1]
-            sheet.add("ttft_ms", cold, **tags, prompt_len=length, state="length-cold")
+            writer.add("ttft_ms", cold, **tags, prompt_len=length, state="length-cold")
     engine.wait_for_captures(30)
     engine.capture_all(256, 250)
     request(256, 128, 1)
@@ -83,8 +60,8 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
         # after the run-ahead.
         itl += one[8:]
         tpot.append(sum(one) / len(one))
-    sheet.add("tpot_ms", tpot, **tags, prompt_len=256, context_len=512, capture="quiet")
-    sheet.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
+    writer.add("tpot_ms", tpot, **tags, prompt_len=256, context_len=512, capture="quiet")
+    writer.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
     for length in LENGTHS:
         engine.capture_all(length, 2)
         request(length, 2, 0)
@@ -93,11 +70,11 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
         for length in LENGTHS:
             firsts[length].append(request(length, 2, seed)[0])
     for length, samples in firsts.items():
-        sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+        writer.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
     if mode == "jit":
         for length in COLD_LENGTHS:
             samples = [request(length, 2, s)[0] for s in range(6)][1:]
-            sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+            writer.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
     if mode == "full":
         active: list[float] = []
         wanted = iter(range(32, 1000, 16))
@@ -115,26 +92,26 @@ def ours(model: str, mode: str, sheet: Sheet) -> None:
                         engine.request_capture(length)
                 was = engine.capturing
                 times = time.perf_counter()
-        sheet.add("itl_ms", active, **tags, prompt_len=256, context_len=512, capture="active")
+        writer.add("itl_ms", active, **tags, prompt_len=256, context_len=512, capture="active")
         stats = engine.stats()
-        sheet.add("capture_ms", stats["capture_ms"], **tags)
-        sheet.add("stalls", [stats["stalls"]], "count", **tags)
+        writer.add("capture_ms", stats["capture_ms"], **tags)
+        writer.add("stalls", [stats["stalls"]], "count", **tags)
     engine.close()
     if full:
-        memory(hf, tags, sheet)
+        memory(hf, tags, writer)
 
 
 def built(model: str, mode: str) -> tuple[Any, dict[str, Any]]:
     import torch
 
-    from hybrid.models import build
+    from hybrid.model.hub import build
 
     hf = build(model, torch.bfloat16, "cuda")
     torch.cuda.synchronize()
     return hf, {"system": "hostbound", "model": model, "mode": mode}
 
 
-def accuracy(model: str, sheet: Sheet) -> None:
+def accuracy(model: str, writer: Writer) -> None:
     """Logits of a prompt and of decode steps against float32 weights, beside transformers' own.
 
     `logit_error` is the Frobenius norm of the difference over that of the float32 logits;
@@ -161,19 +138,20 @@ def accuracy(model: str, sheet: Sheet) -> None:
         truth = wide(sequence).logits[0, len(ids) - 1 :].float()
         theirs = hf(sequence).logits[0, len(ids) - 1 :].float()
     scale = truth.norm()
-    sheet.add("logit_error", [float((ours - truth).norm() / scale)], "ratio", **tags)
+    writer.add("logit_error", [float((ours - truth).norm() / scale)], "ratio", **tags)
     eager = {**tags, "system": "transformers", "mode": "eager"}
-    sheet.add("logit_error", [float((theirs - truth).norm() / scale)], "ratio", **eager)
-    for found, of in ((ours, tags), (theirs, eager)):
+    writer.add("logit_error", [float((theirs - truth).norm() / scale)], "ratio", **eager)
+    for found, system in ((ours, tags), (theirs, eager)):
         top = truth.topk(2, dim=-1)
         margin = top.values[:, 0] - top.values[:, 1]
         differs = found.argmax(-1) != top.indices[:, 0]
         beyond = differs & (margin > 2 * (found - truth).abs().max())
-        sheet.add("tokens_differing", [int(differs.sum())], "count", **of, tokens=len(tokens))
-        sheet.add("tokens_beyond_margin", [int(beyond.sum())], "count", **of, tokens=len(tokens))
+        about = {**system, "tokens": len(tokens)}
+        writer.add("tokens_differing", [int(differs.sum())], "count", **about)
+        writer.add("tokens_beyond_margin", [int(beyond.sum())], "count", **about)
 
 
-def memory(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
+def memory(hf: Any, tags: dict[str, Any], writer: Writer) -> None:
     import torch
 
     from hybrid import Engine
@@ -192,11 +170,11 @@ def memory(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
     taken = before - torch.cuda.mem_get_info()[0]
     stats = engine.stats()
     kinds = f"{len(stats['prefill_graphs'])} prefill, {len(stats['decode_graphs'])} decode"
-    sheet.add("graph_bytes", [taken], "B", **tags, graphs=kinds)
+    writer.add("graph_bytes", [taken], "B", **tags, graphs=kinds)
     engine.close()
 
 
-def inline_capture(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
+def inline_capture(hf: Any, tags: dict[str, Any], writer: Writer) -> None:
     """The paper's ablation: no background capture; the request waits for its own."""
     from hybrid import Engine
 
@@ -206,17 +184,17 @@ def inline_capture(hf: Any, tags: dict[str, Any], sheet: Sheet) -> None:
         began = time.perf_counter()
         engine.capture_all(length, 2)
         engine.prefill(ids)
-        sheet.add(
+        writer.add(
             "ttft_ms", [(time.perf_counter() - began) * 1e3], **tags,
             prompt_len=length, state="length-cold", generator="inline",
         )  # fmt: skip
     engine.close()
 
 
-def ablations(model: str, sheet: Sheet) -> None:
+def ablations(model: str, writer: Writer) -> None:
     """One switch each, same process and weights: what each part of the design is worth."""
     hf, tags = built(model, "full")
-    inline_capture(hf, tags, sheet)
+    inline_capture(hf, tags, writer)
     variants: list[tuple[str, dict[str, Any]]] = [
         ("none", {}),
         ("run_ahead 0", {"run_ahead": 0}),
@@ -228,11 +206,11 @@ def ablations(model: str, sheet: Sheet) -> None:
     for name, options in variants:
         lengths = options.pop("prefill_lengths", ())
         engine = hybrid_engine(hf, prefill_lengths=lengths, **options)
-        one_variant(engine, {**tags, "ablation": name}, sheet, exact=lengths == ())
+        one_variant(engine, {**tags, "ablation": name}, writer, exact=lengths == ())
         engine.close()
 
 
-def jit_off(model: str, sheet: Sheet) -> None:
+def jit_off(model: str, writer: Writer) -> None:
     """The paper's ablation: attention, cache update and sampling as plain torch operations.
 
     They run between the graphs; and they cannot write to host memory (mapped_ring).
@@ -240,7 +218,7 @@ def jit_off(model: str, sheet: Sheet) -> None:
     hf, tags = built(model, "piecewise")
     engine = hybrid_engine(hf, prefill_lengths=(), contexts=(), mode="piecewise", mapped_ring=False)
     plain_dynamic(engine)
-    one_variant(engine, {**tags, "ablation": "jit off"}, sheet, exact=True)
+    one_variant(engine, {**tags, "ablation": "jit off"}, writer, exact=True)
     engine.close()
 
 
@@ -250,7 +228,7 @@ def hybrid_engine(hf: Any, **options: Any) -> Any:
     return Engine.from_model(hf, max_context=1024, background=False, **options)
 
 
-def one_variant(engine: Any, tags: dict[str, Any], sheet: Sheet, exact: bool) -> None:
+def one_variant(engine: Any, tags: dict[str, Any], writer: Writer, exact: bool) -> None:
     vocabulary = engine.spec.vocab
 
     def request(length: int, new: int, seed: int) -> list[float]:
@@ -258,13 +236,13 @@ def one_variant(engine: Any, tags: dict[str, Any], sheet: Sheet, exact: bool) ->
 
     engine.capture_all(256, 120)
     itl = [gap for seed in range(3) for gap in request(256, 120, seed)[9:]]
-    sheet.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
+    writer.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
     for length in COLD_LENGTHS:
         if exact:
             engine.capture_all(length, 2)
         request(length, 2, 0)
         samples = [request(length, 2, seed)[0] for seed in range(12)]
-        sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
+        writer.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
 
 
 def plain_dynamic(engine: Any) -> None:
@@ -272,22 +250,24 @@ def plain_dynamic(engine: Any) -> None:
     import torch
     import torch.nn.functional as F
 
-    from hybrid import buffers as slot
-    from hybrid import reference
-    from hybrid.kernels import Kernels
-    from hybrid.network import Network
+    from hybrid.ops import reference
+    from hybrid.ops.triton_ops import TritonOps
+    from hybrid.state import control as slot
+    from hybrid.state.buffers import RING
 
-    def heads(qkv: Any, weights: Any, place: Any, norms: Any, spec: Any) -> Any:
-        q, k, v = reference._split_heads(qkv, spec, *norms)
+    def heads(qkv: Any, weights: Any, place: Any, index: int, spec: Any) -> Any:
+        layer = weights.layers[index]
+        q, k, v = reference.split_heads(qkv, spec, layer.q_norm, layer.k_norm)
         if weights.cos_PH is not None:
             cos, sin = weights.cos_PH[place][:, None], weights.sin_PH[place][:, None]
-            q, k = reference._rotate(q, cos, sin), reference._rotate(k, cos, sin)
+            q, k = reference.rotate(q, cos, sin), reference.rotate(k, cos, sin)
         return (x.to(qkv.dtype).transpose(0, 1) for x in (q, k, v))
 
-    class Plain(Kernels):
-        def attend(self, b, k_HSD, v_HSD, weights, q_norm, k_norm, spec, context):  # type: ignore
+    class Plain(TritonOps):
+        def attend(self, b, cache, weights, index, spec, context):  # type: ignore
+            k_HSD, v_HSD = cache.layer(index)
             place = b.control[slot.POSITION : slot.POSITION + 1].long()
-            q, k, v = heads(b.qkv_N[None], weights, place, (q_norm, k_norm), spec)
+            q, k, v = heads(b.qkv_N[None], weights, place, index, spec)
             k_HSD.index_copy_(1, place, k)
             v_HSD.index_copy_(1, place, v)
             seen = torch.arange(context, device=place.device) <= place
@@ -297,9 +277,10 @@ def plain_dynamic(engine: Any) -> None:
             )  # fmt: skip
             b.attention_N.copy_(out.flatten())
 
-        def attend_rows(self, b, k_HSD, v_HSD, weights, q_norm, k_norm, spec, rows):  # type: ignore
+        def attend_rows(self, b, cache, weights, index, spec, rows):  # type: ignore
+            k_HSD, v_HSD = cache.layer(index)
             place = torch.arange(rows, device=k_HSD.device)
-            q, k, v = heads(b.qkv_TN[:rows], weights, place, (q_norm, k_norm), spec)
+            q, k, v = heads(b.qkv_TN[:rows], weights, place, index, spec)
             k_HSD[:, :rows] = k
             v_HSD[:, :rows] = v
             grouped = spec.heads != spec.kv_heads
@@ -312,97 +293,15 @@ def plain_dynamic(engine: Any) -> None:
             control = b.control
             token = b.logits_V.argmax(keepdim=True).int()
             step = control[slot.STEP : slot.STEP + 1]
-            place = (control[slot.RING_BASE : slot.RING_BASE + 1] + step) % slot.RING
+            place = (control[slot.RING_BASE : slot.RING_BASE + 1] + step) % RING
             b.ring.index_copy_(0, place.long(), token)
             control[slot.TOKEN : slot.TOKEN + 1] = token
             step += 1
             if advance:
                 control[slot.POSITION : slot.POSITION + 1] += 1
 
-    engine.ops = Plain(engine.ops.pdl, False, engine.ops.lt)
-    engine._network = Network(engine.spec, engine.weights, engine.ops)
-
-
-def peer(system: str, model: str, sheet: Sheet) -> None:
-    import torch
-    import transformers
-
-    from hybrid.models import build
-
-    tags = {"system": system, "model": model, "mode": "eager" if system == PEERS[0] else "compiled"}
-    hf = build(model, torch.bfloat16, "cuda")
-    vocabulary = hf.config.vocab_size
-
-    def ids(length: int, seed: int) -> torch.Tensor:
-        return torch.tensor([prompt(length, vocabulary, seed)], device="cuda")
-
-    @torch.no_grad()
-    def eager(length: int, new: int, seed: int) -> Iterator[int]:
-        out = hf(ids(length, seed), use_cache=True, logits_to_keep=1)
-        for _ in range(new):
-            token = out.logits[:, -1].argmax(-1, keepdim=True)
-            yield int(token)
-            out = hf(token, past_key_values=out.past_key_values, logits_to_keep=1)
-
-    class Clock(transformers.generation.streamers.BaseStreamer):
-        def __init__(self) -> None:
-            self.times: list[float] = []
-
-        def put(self, value: Any) -> None:
-            self.times.append(time.perf_counter())
-
-        def end(self) -> None:
-            pass
-
-    def static(length: int, new: int, seed: int) -> list[float]:
-        clock = Clock()
-        # The first put is the prompt, before the forward pass.
-        # A cache of one size: generate's own would be as long as each request, and compiled anew.
-        cache.reset()
-        hf.generate(
-            ids(length, seed), max_new_tokens=new, min_new_tokens=new, do_sample=False,
-            past_key_values=cache, streamer=clock,
-        )  # fmt: skip
-        return [(b - a) * 1e3 for a, b in zip(clock.times, clock.times[1:], strict=False)]
-
-    step = torch.compile(hf, mode="reduce-overhead", dynamic=False)
-
-    @torch.no_grad()
-    def compiled(length: int, new: int, seed: int) -> Iterator[int]:
-        cache.reset()
-        out = hf(ids(length, seed), past_key_values=cache, use_cache=True, logits_to_keep=1)
-        token = out.logits[:, -1].argmax(-1, keepdim=True)
-        yield int(token)
-        for i in range(new - 1):
-            torch.compiler.cudagraph_mark_step_begin()
-            place = torch.tensor([[length + i]], device="cuda")
-            out = step(token, past_key_values=cache, position_ids=place, use_cache=True)
-            token = out.logits[:, -1].argmax(-1, keepdim=True).clone()
-            yield int(token)
-
-    def measure(one: Callable[[int, int, int], list[float]], new: int, requests: int) -> None:
-        for seed in range(2):
-            one(256, 16, seed)
-        itl: list[float] = []
-        tpot = []
-        for seed in range(requests):
-            times = one(256, new, seed)[1:]
-            itl += times
-            tpot.append(sum(times) / len(times))
-        sheet.add("tpot_ms", tpot, **tags, prompt_len=256, context_len=512, capture="quiet")
-        sheet.add("itl_ms", itl, **tags, prompt_len=256, context_len=512, capture="quiet")
-        for length in LENGTHS:
-            one(length, 2, 0)
-            samples = [one(length, 2, seed)[0] for seed in range(10)]
-            sheet.add("ttft_ms", samples, **tags, prompt_len=length, state="length-warm")
-
-    cache = transformers.StaticCache(config=hf.config, max_cache_len=768)
-    if system == "transformers":
-        measure(lambda *a: gaps(eager(*a)), 64, 3)
-    elif system == "transformers-static":
-        measure(static, 64, 3)
-    else:
-        measure(lambda *a: gaps(compiled(*a)), 128, 3)
+    network = engine.runner.network
+    network.ops = Plain(network.ops.pdl, False, network.ops.products.lt)
 
 
 PARTS = {"ablations": ablations, "jit-off": jit_off, "accuracy": accuracy}
@@ -439,8 +338,8 @@ def child(arguments: list[str], limit: float, results: list[Result]) -> None:
             results.append(result(metric, unit, parameters, samples))
     print(f"# {' '.join(arguments)}: {state}, {time.monotonic() - began:.0f} s", flush=True)
     if process.returncode:
-        told = [line for line in err.splitlines() if not line.startswith("frame #")]
-        print("\n".join(told[-12:]), flush=True)
+        reported = [line for line in err.splitlines() if not line.startswith("frame #")]
+        print("\n".join(reported[-12:]), flush=True)
 
 
 def main() -> int:
@@ -458,11 +357,11 @@ def main() -> int:
         system, model = arguments.child
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if system in PEERS:
-            peer(system, model, Sheet())
+            peer(system, model, Writer())
         elif system in PARTS:
-            PARTS[system](model, Sheet())
+            PARTS[system](model, Writer())
         else:
-            ours(model, system, Sheet())
+            ours(model, system, Writer())
         return 0
 
     end = time.monotonic() + arguments.seconds

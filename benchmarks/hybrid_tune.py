@@ -1,33 +1,36 @@
 """Which tile is fastest for each product of the built-in models?
 
-    python -m benchmarks.hybrid_tune [--only gemv rows ranks attention] [--out FILE]
+    python -m benchmarks.hybrid_tune [--only gemv rows ranks attention] [--write FILE] [--out FILE]
 
 Times every candidate over enough copies of the weights that none stays in the L2 cache, inside one
-CUDA graph, as the runtime runs it. Prints the winners in the form of `hybrid/tuning.py`'s tables,
-with the read rate reached; cuBLAS stands beside the row products. `ranks`: which of cuBLASLt's
-algorithms a product of a prompt takes. `attention`: the fused kernel beside rotary + the library's.
+CUDA graph, as the runtime runs it. Prints the winners as records of `hybrid/ops/tuning_h200.json`,
+with the read rate reached, and writes them there with `--write`; cuBLAS stands beside the row
+products. `ranks`: which of cuBLASLt's algorithms a product of a prompt takes. `attention`: the
+fused kernel beside rotary + the library's, to be chosen from by hand.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import transformers
 
-from hybrid import tuning
-from hybrid.buffers import Buffers
-from hybrid.config import Spec, spec_of
-from hybrid.cublaslt import CublasLt
-from hybrid.kernels import Kernels
-from hybrid.kv_cache import KVCache
-from hybrid.models import BUILTIN
-from hybrid.weights import Linear, Norm
+from hybrid.model.hub import BUILTIN
+from hybrid.model.spec import Spec, spec_of
+from hybrid.model.weights import Linear, Norm
+from hybrid.ops.cublaslt import CublasLt
+from hybrid.ops.triton_ops import TritonOps
+from hybrid.ops.tuning import AttentionTile, GemvTile, RowTile, gemv_rule
+from hybrid.state.buffers import Buffers
+from hybrid.state.kv_cache import KVCache
 
 # kind, outputs, inputs, with norm, float32 result
 GEMVS = [
@@ -67,9 +70,8 @@ NEAR = 32
 ATTENTION_MODELS = ("llama-2-7b", "llama-3.2-1b")
 ATTENTION_ROWS = (16, 64, 112, 208, 352, 512, 768, 1024)
 ATTENTION_TILES = [
-    (32, 64, 4, 2, False), (64, 64, 4, 2, False), (64, 64, 8, 2, False), (128, 64, 8, 2, False),
-    (32, 64, 4, 2, True), (64, 64, 4, 2, True), (64, 64, 4, 3, True), (64, 32, 4, 4, True),
-    (64, 128, 8, 2, True), (128, 64, 8, 3, True), (128, 128, 8, 2, True),
+    (32, 64, 4, 2), (64, 64, 4, 2), (64, 64, 8, 2), (128, 64, 8, 2), (64, 64, 4, 3), (64, 32, 4, 4),
+    (64, 128, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2),
 ]  # fmt: skip
 ROW_TILES = {
     16: [(16, 32, 256, 4, 4), (16, 64, 128, 4, 5), (16, 32, 128, 4, 6), (16, 16, 256, 4, 5)],
@@ -101,7 +103,7 @@ def timed(run: Any, count: int, replays: int = 6) -> float:
     return sorted(best)[len(best) // 2]
 
 
-def tune_gemv(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
+def tune_gemv(ops: TritonOps, deadline: float) -> list[dict[str, Any]]:
     found = []
     for kind, outputs, width, normed, wide in GEMVS:
         if time.monotonic() > deadline:
@@ -116,7 +118,7 @@ def tune_gemv(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
         norm = Norm(weight, torch.zeros_like(weight) if layer else None) if normed else None
         times = {}
         for tile in GEMV_TILES + (SMALL_TILES if width <= 1024 or outputs <= 768 else []):
-            ops.gemv_table[(kind, outputs, width)] = tile
+            ops.tuning.gemv_tiles[(kind, outputs, width)] = GemvTile(*tile)
             try:
                 times[tile] = timed(
                     lambda i, s=stack, k=kind, o=out, n=norm, v=x: ops.gemv(
@@ -127,19 +129,22 @@ def tune_gemv(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
             except Exception as error:
                 print("skipped", kind, outputs, width, tile, type(error).__name__, error)
         tile = min(times, key=times.__getitem__)
-        ops.gemv_table[(kind, outputs, width)] = tile
-        rate = rows * width * 2 / times[tile] / 1e6
-        rule = tuning.gemv(kind, outputs, width)
-        print(f"    {(kind, outputs, width)}: {tile},  # {times[tile]:.2f} us, {rate:.2f} TB/s")
+        ops.tuning.gemv_tiles[(kind, outputs, width)] = GemvTile(*tile)
+        us = times[tile]
+        record = {
+            "kind": kind, "outputs": outputs, "inputs": width, "tile": list(tile),
+            "us": round(us, 1), "tb_s": round(rows * width * 2 / us / 1e6, 2),
+        }  # fmt: skip
+        print(f"    {json.dumps(record)},")
         found.append(
-            {"shape": [kind, outputs, width], "tile": tile, "us": times[tile], "tb_s": rate,
-             "rule": rule, "all": {str(k): v for k, v in times.items()}}
+            {"record": record, "us": us, "rule": gemv_rule(kind, outputs, width),
+             "all": {str(k): v for k, v in times.items()}}
         )  # fmt: skip
         del stack
     return found
 
 
-def tune_rows(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
+def tune_rows(ops: TritonOps, deadline: float) -> list[dict[str, Any]]:
     found = []
     for outputs, width in ROW_SHAPES:
         copies = max(3, int(6e8 / (outputs * width * 2)))
@@ -151,7 +156,7 @@ def tune_rows(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
             out = torch.empty(rows, outputs, device="cuda", dtype=torch.bfloat16)
             times: dict[Any, float] = {}
             for tile in [None, *tiles]:
-                ops.row_table[(rows, outputs, width)] = tile
+                set_row_tile(ops, (rows, outputs, width), tile)
                 try:
                     times[tile] = timed(
                         lambda i, s=stack, v=a, o=out: ops.linear_rows(v, Linear(s[i]), o), copies
@@ -159,18 +164,27 @@ def tune_rows(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
                 except Exception as error:
                     print("skipped", rows, outputs, width, tile, type(error).__name__, error)
             tile = min(times, key=times.__getitem__)
-            ops.row_table[(rows, outputs, width)] = tile
-            rate = outputs * width * 2 / times[tile] / 1e6
-            print(
-                f"    {(rows, outputs, width)}: {tile},  # {times[tile]:.2f} us, {rate:.2f} TB/s, "
-                f"cuBLAS {times.get(None, 0):.2f} us"
-            )
+            set_row_tile(ops, (rows, outputs, width), tile)
+            us, cublas_us = times[tile], times.get(None)
+            record = {
+                "rows": rows, "outputs": outputs, "inputs": width, "tile": tile and list(tile),
+                "us": round(us, 1), "cublas_us": cublas_us and round(cublas_us, 1),
+            }  # fmt: skip
+            print(f"    {json.dumps(record)},")
             found.append(
-                {"shape": [rows, outputs, width], "tile": tile, "us": times[tile],
-                 "cublas_us": times.get(None), "all": {str(k): v for k, v in times.items()}}
+                {"record": record, "us": us, "cublas_us": cublas_us,
+                 "all": {str(k): v for k, v in times.items()}}
             )  # fmt: skip
         del stack
     return found
+
+
+def set_row_tile(ops: TritonOps, shape: tuple[int, int, int], tile: Any) -> None:
+    """Make a product of (rows, outputs, inputs) take a tile; None: the library's product."""
+    if tile is None:
+        ops.tuning.row_tiles.pop(shape, None)
+    else:
+        ops.tuning.row_tiles[shape] = RowTile(*tile)
 
 
 class Candidates:
@@ -181,7 +195,7 @@ class Candidates:
         copies = max(3, int(6e8 / (outputs * width * 2)))
         self.stack = torch.randn(copies, outputs, width, device="cuda", dtype=torch.bfloat16)
 
-    def of(self, rows: int) -> list[tuple[int, int, int]]:
+    def by_rows(self, rows: int) -> list[tuple[int, int, int]]:
         """(source, rank, parts) of every distinct algorithm offered for about so many rows."""
         found: dict[tuple[int, bytes], tuple[int, int, int]] = {}
         near = sorted(range(max(8, rows - NEAR), rows + NEAR + 1, 8), key=lambda n: abs(n - rows))
@@ -209,7 +223,7 @@ class Candidates:
         return timed(run, len(self.stack), replays)
 
 
-def norm_us(ops: Kernels, spec: Spec, rows: int) -> dict[int, float]:
+def norm_us(ops: TritonOps, spec: Spec, rows: int) -> dict[int, float]:
     """Microseconds of the norm that adds a product in one, two or four parts."""
     b = Buffers(spec, 512, torch.bfloat16, torch.device("cuda"), False)
     norm = Norm(torch.ones(spec.hidden, device="cuda", dtype=torch.bfloat16), None)
@@ -219,7 +233,7 @@ def norm_us(ops: Kernels, spec: Spec, rows: int) -> dict[int, float]:
     }
 
 
-def tune_ranks(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
+def tune_ranks(ops: TritonOps, deadline: float) -> list[dict[str, Any]]:
     """Products of a prompt, without bias: cuBLASLt's algorithms beside torch's choice.
 
     What a norm adds afterwards counts with the norm, as it may be left in parts.
@@ -235,31 +249,30 @@ def tune_ranks(ops: Kernels, deadline: float) -> list[dict[str, Any]]:
             added = outputs == spec.hidden
             candidates = Candidates(lt, outputs, width, (1, 2, 4) if added else (1,))
             for rows in range(16, 513, 8):
-                if time.monotonic() > deadline:
-                    return found
+                if time.monotonic() > deadline:  # without the shape that is not finished
+                    return [one for one in found if one["shape"][1:] != [outputs, width]]
                 if added and rows not in norms:
                     norms[rows] = norm_us(ops, spec, rows)
                 row = one_product(candidates, rows, norms[rows] if added else {})
                 found.append(row)
-            print(rank_lines((outputs, width), found), flush=True)
+            print(record_text(rank_records(found)[-1]) + ",", flush=True)
             del candidates
     return found
 
 
-def rank_lines(shape: tuple[int, int], found: list[dict[str, Any]]) -> str:
-    """What was found for one shape, as `hybrid/tuning.py` has it; a single part is not named."""
-    lines, line = [f"    {shape}: {{"], "       "
-    for row in found:
-        rows, *of = row["shape"]
-        if tuple(of) != shape or row["choice"] is None:
-            continue
-        source, rank, parts = row["choice"]
-        item = f" {rows}: ({source}, {rank}{f', {parts}' if parts > 1 else ''}),"
-        if len(line + item) > 100:
-            lines.append(line)
-            line = "       "
-        line += item
-    return "\n".join([*lines, line, "    },"])
+def rank_records(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a record a shape of what was found, where it is faster than torch's choice."""
+    choices: dict[tuple[int, int], list[list[int]]] = {}
+    for one in found:
+        rows, outputs, width = one["shape"]
+        shape = choices.setdefault((outputs, width), [])
+        if one["choice"] is not None:
+            source, rank, parts = one["choice"]
+            shape.append([rows, source, rank, parts][: 4 if parts > 1 else 3])
+    return [
+        {"outputs": outputs, "inputs": width, "choices": chosen}
+        for (outputs, width), chosen in choices.items()
+    ]
 
 
 def one_product(candidates: Candidates, rows: int, norm: dict[int, float]) -> dict[str, Any]:
@@ -267,7 +280,7 @@ def one_product(candidates: Candidates, rows: int, norm: dict[int, float]) -> di
         return candidates.us(rows, choice, replays) + norm.get(choice[2] if choice else 1, 0.0)
 
     rough: dict[tuple[int, int, int], float] = {}
-    for choice in candidates.of(rows):
+    for choice in candidates.by_rows(rows):
         try:
             rough[choice] = priced(choice, 2)
         except OSError:  # an algorithm of other rows need not do these
@@ -289,15 +302,6 @@ def one_product(candidates: Candidates, rows: int, norm: dict[int, float]) -> di
     }
 
 
-def attention_of(ops: Kernels, b: Buffers, cache: KVCache, tables: Any, spec: Spec) -> Any:
-    k_HSD, v_HSD = cache.layer(0)
-
-    def attend(rows: int, _: int) -> None:
-        ops.attend_rows(b, k_HSD, v_HSD, tables, None, None, spec, rows)
-
-    return attend
-
-
 def tune_attention(deadline: float) -> list[dict[str, Any]]:
     found = []
     for name in ATTENTION_MODELS:
@@ -309,22 +313,25 @@ def tune_attention(deadline: float) -> list[dict[str, Any]]:
         b.qkv_TN.normal_()
         half = spec.head_dim // 2
         angles = torch.rand(1024, half, device=device) if spec.positions == "rope" else None
-        tables: Any = type("Tables", (), {"cos_PH": angles, "sin_PH": angles})
-        ops = Kernels(pdl=True)
-        attend = attention_of(ops, b, cache, tables, spec)
+        layer = SimpleNamespace(q_norm=None, k_norm=None)
+        weights: Any = SimpleNamespace(cos_PH=angles, sin_PH=angles, layers=(layer,))
+        ops = TritonOps(pdl=True)
+        state = (b, cache, weights, 0, spec)
+
+        def attend(rows: int, _: int, ops: TritonOps = ops, state: Any = state) -> None:
+            ops.attend_rows(*state, rows)
+
         for rows in ATTENTION_ROWS:
             times: dict[Any, float] = {}
-            limit, tuning.ATTENTION_ROWS = tuning.ATTENTION_ROWS, 0
             for tile in [None, *ATTENTION_TILES]:
                 if time.monotonic() > deadline:
                     return found
-                ops.attention_tile = tile
-
+                tiles = () if tile is None else ((rows, AttentionTile(*tile)),)
+                ops.tuning.attention_tiles = tiles
                 try:
                     times[tile] = timed(partial(attend, rows), 24)
                 except Exception as error:
                     print("skipped", name, rows, tile, type(error).__name__, error)
-            tuning.ATTENTION_ROWS = limit
             shown = ", ".join(f"{tile}: {us:.1f}" for tile, us in times.items())
             print(
                 f"    # {name}, {rows} rows, us by tile (None: the library's): {shown}", flush=True
@@ -333,19 +340,56 @@ def tune_attention(deadline: float) -> list[dict[str, Any]]:
     return found
 
 
+def record_text(record: dict[str, Any]) -> str:
+    """Return a record as the tuning file has it, wrapped where it is long."""
+    return textwrap.fill(
+        json.dumps(record), 120, initial_indent="    ", subsequent_indent="      ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def tuning_text(document: dict[str, Any]) -> str:
+    """Return a tuning file's text: a record a line."""
+    sections: list[str] = []
+    for name, value in document.items():
+        records = ",\n".join(map(record_text, value)) if isinstance(value, list) else None
+        text = json.dumps(value) if records is None else f"[\n{records}\n  ]"
+        sections.append(f'  "{name}": {text}')
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def rewrite(path: Path, found: dict[str, list[dict[str, Any]]]) -> None:
+    """Put what was found into a tuning file; shapes that were not measured stay as they are."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    measured = {
+        "gemv": [one["record"] for one in found.get("gemv", [])],
+        "rows": [one["record"] for one in found.get("rows", [])],
+        "ranks": rank_records(found.get("ranks", [])),
+    }
+    if measured["ranks"]:
+        document["cublaslt_version"] = CublasLt(torch.device("cuda")).version
+    for part, records in measured.items():
+        # Text and sizes name a shape; lists and times say what was found for it.
+        names = ("kind", "rows", "outputs", "inputs")
+        by_shape = {tuple(r.get(n) for n in names): r for r in [*document[part], *records]}
+        document[part] = [r for r in by_shape.values() if r.get("tile", True) is not None]
+    path.write_text(tuning_text(document), encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Find the fastest tile of each product.")
     parts = ("gemv", "rows", "ranks", "attention")
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--write", type=Path, help="put the winners into this tuning file")
     parser.add_argument("--out", help="also write everything measured to this JSON file")
     parser.add_argument("--seconds", type=float, default=240, help="stop after this long")
     arguments = parser.parse_args()
-    ops = Kernels(pdl=True)
-    found: dict[str, Any] = {}
+    ops = TritonOps(pdl=True)
+    found: dict[str, list[dict[str, Any]]] = {}
     each = arguments.seconds / len(arguments.only)
     for part in arguments.only:
         deadline = time.monotonic() + each
-        print(f"{part.upper()} = {{")
+        print(f'  "{part}": [')
         if part == "gemv":
             found[part] = tune_gemv(ops, deadline)
         elif part == "rows":
@@ -354,7 +398,9 @@ def main() -> int:
             found[part] = tune_ranks(ops, deadline)
         else:
             found[part] = tune_attention(deadline)
-        print("}", flush=True)
+        print("  ]", flush=True)
+    if arguments.write:
+        rewrite(arguments.write, found)
     if arguments.out:
         Path(arguments.out).write_text(json.dumps(found))
     return 0

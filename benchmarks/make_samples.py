@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from schemas.run_directory import MANIFEST, TRACE, Environment, Manifest, TraceFile, file_sha256
+from schemas.manifest import Environment, Manifest, TraceFile
+from schemas.run_directory import MANIFEST, TRACE, file_sha256
 
 SAMPLES = Path(__file__).resolve().parent.parent / "analyzer" / "samples"
 

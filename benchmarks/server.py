@@ -37,10 +37,10 @@ from typing import Any
 from analyzer import queries
 from analyzer.store.verify import verify
 from benchmarks import result_file
-from collector.archive import Archive, open_archive
-from collector.endpoint import Answer, Endpoint
-from collector.upload import Uploader
+from schemas.endpoint import Answer, Endpoint
+from schemas.packing import Archive, open_archive
 from schemas.run_directory import file_sha256
+from schemas.upload_client import Uploader
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "analyzer" / "samples"

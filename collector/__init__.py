@@ -8,7 +8,7 @@ __all__ = ["Recording", "recording"]  # pyright: ignore[reportUnsupportedDunderA
 def __getattr__(name: str) -> Any:
     # Importing the package must not load torch: --help answers at once, and no GPU is touched.
     if name in __all__:
-        from collector import recorder
+        from collector.record import annotate
 
-        return getattr(recorder, name)
+        return getattr(annotate, name)
     raise AttributeError(f"module 'collector' has no attribute {name!r}")

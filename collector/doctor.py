@@ -9,6 +9,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def _kineto() -> Check:
     with torch.profiler.profile(activities=[activity.CPU, activity.CUDA]) as profile:
         x.add_(1)
         torch.cuda.synchronize()
-    kernels = [e for e in profile.events() or [] if "CUDA" in str(e.device_type)]
+    events: list[Any] = list(profile.events() or [])
+    kernels = [event for event in events if "CUDA" in str(event.device_type)]
     if kernels:
         return Check("CUPTI", "ok", "the profiler delivers kernels")
     return Check(
@@ -120,7 +122,7 @@ def _kineto() -> Check:
 def _floor() -> Check:
     import torch
 
-    from collector import null_kernel
+    from collector.replay import null_kernel
 
     if not torch.cuda.is_available():
         return Check("launch floor", "missing", "needs CUDA", "see CUDA")

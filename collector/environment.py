@@ -8,8 +8,10 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from schemas.run_directory import Environment
+from collector.errors import CollectorError
+from schemas.manifest import Environment
 
 _LIBRARIES = ("torch", "transformers", "triton", "hostbound")
 _CLOCKS = {
@@ -31,7 +33,8 @@ def describe(device: str | None = None) -> Environment:
     gpu = memory = driver = clocks = count = None
     if device and device.startswith("cuda") and torch.cuda.is_available():
         index = torch.device(device).index or 0
-        properties = torch.cuda.get_device_properties(index)
+        cuda: Any = torch.cuda  # its stub does not say what the next line returns
+        properties = cuda.get_device_properties(index)
         gpu, memory, count = properties.name, properties.total_memory, torch.cuda.device_count()
         if torch.version.cuda:
             versions["cuda_runtime"] = torch.version.cuda
@@ -57,6 +60,27 @@ def describe(device: str | None = None) -> Environment:
         driver=driver,
         versions=versions,
     )
+
+
+def check_device(device: str) -> None:
+    """Raise CollectorError if a torch device cannot be used here."""
+    import torch
+
+    try:
+        parsed = torch.device(device)
+    except RuntimeError as error:
+        raise CollectorError(f"{device!r} is no torch device; give cuda:0 or cpu.") from error
+    if parsed.type == "cuda" and not torch.cuda.is_available():
+        raise CollectorError(
+            f"{device} was asked for but this torch sees no CUDA GPU; `collector doctor` says why. "
+            "Record what a CPU can show with --device cpu."
+        )
+    if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
+        raise CollectorError(
+            f"{device} is not there: this host has {torch.cuda.device_count()} GPUs."
+        )
+    if parsed.type not in ("cuda", "cpu"):
+        raise CollectorError(f"{device} is not supported; give cuda:0 or cpu.")
 
 
 def nvidia_smi(index: int, fields: list[str]) -> list[str] | None:

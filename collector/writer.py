@@ -19,7 +19,8 @@ from typing import Any
 import orjson
 
 from collector.errors import CollectorError
-from schemas.run_directory import MANIFEST, Manifest, file_sha256
+from schemas.manifest import Manifest
+from schemas.run_directory import MANIFEST, file_sha256
 
 _COPY_BYTES = 1 << 20
 
@@ -69,11 +70,19 @@ class RunDirectoryWriter:
         source.unlink()
 
     def finish(self, manifest: Manifest) -> Path:
-        """Hash the files, write the manifest and move the folder to its place; returns it."""
+        """Write the manifest and move the folder to its place; returns it."""
+        self.seal(manifest)
+        return self.publish()
+
+    def seal(self, manifest: Manifest) -> None:
+        """Hash the files and write the manifest, last of all."""
         hashes = {path.name: file_sha256(path) for path in sorted(self.path.iterdir())}
         text = replace(manifest, files=hashes).to_json()
         (self.path / MANIFEST).write_text(text, encoding="utf-8")
         self.path.chmod(0o755)
+
+    def publish(self) -> Path:
+        """Move the sealed folder to its place; returns it."""
         os.rename(self.path, self.target)
         self._done = True
         return self.target

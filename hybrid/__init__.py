@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .config import Options, Spec, spec_of
+    from .config import Options
     from .engine import Engine, TokenStream
     from .errors import (
         Cancelled,
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
         UnsupportedDevice,
         UnsupportedModel,
     )
-    from .sampling import Sampling
+    from .model.spec import Spec, spec_of
+    from .state.sampling import Sampling
 
 _HOME = {
     "Engine": "engine",
     "TokenStream": "engine",
     "Options": "config",
-    "Spec": "config",
-    "spec_of": "config",
-    "Sampling": "sampling",
+    "Spec": "model.spec",
+    "spec_of": "model.spec",
+    "Sampling": "state.sampling",
     "HybridError": "errors",
     "UnsupportedModel": "errors",
     "UnsupportedDevice": "errors",

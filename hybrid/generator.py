@@ -11,50 +11,68 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from .graphs import Entry, GraphStore, Key
+from .config import Options
+from .graphs import Entry, GraphStore
+from .shapes import Key
 
 _BACKOFF_S = 5.0
 _MIN_AGE_S = 2.0
 _GRACE_S = 0.2
 
 
-class GraphGenerator:
-    """Background capture with debounce, budget, eviction and back-off.
+@dataclass
+class Activity:
+    """What the serving thread and the Graph Generator see of each other; plain reads and writes.
 
     Attributes:
-        capturing: True while a capture runs; what the stall counter looks at.
+        serving: A request is being served.
+        first_token_due: It waits for its first token.
+        capturing: The Graph Generator is at work on a capture.
     """
+
+    serving: bool = False
+    first_token_due: bool = False
+    capturing: bool = False
+
+    def wait_for_first_token(self) -> None:
+        """Return when no request waits for its first token: a capture can wait, a user not."""
+        while self.first_token_due:
+            time.sleep(1e-4)
+
+
+class GraphGenerator:
+    """Background capture after misses, with budget, eviction and back-off; idle until started."""
 
     def __init__(
         self,
         store: GraphStore,
-        build: Callable[[Key], Entry],
-        drained: Callable[[], None],
-        sightings: int,
-        budget_bytes: int,
-        max_graphs: int,
-        pinned: Callable[[Key], bool],
+        options: Options,
+        activity: Activity,
+        *,
+        capture: Callable[[Key], Entry],
+        drain: Callable[[], None],
+        is_pinned: Callable[[Key], bool],
         prepare: Callable[[], None],
     ) -> None:
-        """Take what it needs from the engine; `start` begins to work.
+        """Take what it works with; `start` begins to work.
 
         Args:
+            capture: Warms up and captures one key; runs on this thread.
+            drain: Returns when the work that is queued on the serving stream now is done.
+            is_pinned: Whether a key must not be evicted.
             prepare: What this thread needs once (scratch state, library handles), before requests.
-            build: Warms up and captures one key; runs on this thread.
-            drained: Returns when the work that is queued on the serving stream now is done.
-            pinned: Keys that must not be evicted.
         """
-        self._store, self._build, self._drained, self._pinned = store, build, drained, pinned
+        self._store, self._options, self._activity = store, options, activity
+        self._capture, self._drain, self._is_pinned = capture, drain, is_pinned
         self._prepare, self._prepared = prepare, threading.Event()
-        self._sightings, self._budget, self._max_graphs = sightings, budget_bytes, max_graphs
         self._misses: dict[Key, int] = {}
-        self._failed: dict[Key, tuple[int, float, str]] = {}
+        self._failed: dict[tuple[str, int], tuple[int, float, str]] = {}
         self._retired: list[tuple[float, Entry]] = []
         self._wake = threading.Condition()
         self._stop = False
         self._thread: threading.Thread | None = None
-        self.capturing = False
         self.captures = 0
         self.failures = 0
         self.evictions = 0
@@ -70,6 +88,7 @@ class GraphGenerator:
         self._prepared.wait()
 
     def close(self) -> None:
+        """End the thread, after the capture that it is at."""
         atexit.unregister(self.close)
         with self._wake:
             self._stop = True
@@ -81,9 +100,11 @@ class GraphGenerator:
 
     def missed(self, key: Key) -> None:
         """Note that a request wanted `key`; returns at once."""
+        if self._thread is None:
+            return
         with self._wake:
             self._misses[key] = self._misses.get(key, 0) + 1
-            if self._misses[key] >= self._sightings:
+            if self._misses[key] >= self._options.capture_after_misses:
                 self._wake.notify()
 
     def wait_idle(self, timeout_s: float) -> bool:
@@ -91,7 +112,7 @@ class GraphGenerator:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             with self._wake:
-                if self._next() is None and not self.capturing:
+                if self._next() is None and not self._activity.capturing:
                     return True
             time.sleep(0.002)
         return False
@@ -104,7 +125,7 @@ class GraphGenerator:
         now = time.monotonic()
         best: Key | None = None
         for key, misses in self._misses.items():
-            if misses < self._sightings or self._store.get(key) is not None:
+            if misses < self._options.capture_after_misses or self._store.get(key) is not None:
                 continue
             if key in self._failed and now < self._failed[key][1]:
                 continue
@@ -129,17 +150,17 @@ class GraphGenerator:
                         break
                 if self._stop:
                     return
-                self.capturing = key is not None
+                self._activity.capturing = key is not None
             try:
                 if key is not None:
-                    self._one(key)
+                    self._capture_one(key)
                 self._evict()
             finally:
-                self.capturing = False
+                self._activity.capturing = False
 
-    def _one(self, key: Key) -> None:
+    def _capture_one(self, key: Key) -> None:
         try:
-            entry = self._build(key)
+            entry = self._capture(key)
         except Exception as error:  # whatever a capture raises, the service must go on
             count = self._failed.get(key, (0, 0.0, ""))[0] + 1
             retry = time.monotonic() + _BACKOFF_S * 2 ** min(count, 8)
@@ -154,19 +175,16 @@ class GraphGenerator:
 
     def _evict(self) -> None:
         now = time.monotonic()
-        kept = []
-        for since, entry in self._retired:
-            # Destroyed here, never on the request path, and only after its last replay.
-            if now - since < _GRACE_S:
-                kept.append((since, entry))
+        # Destroyed here, never on the request path, and only after its last replay.
+        kept = [(since, entry) for since, entry in self._retired if now - since < _GRACE_S]
         if len(kept) != len(self._retired):
-            self._drained()
+            self._drain()
         self._retired = kept
-        while self._store.bytes > self._budget or len(self._store) > self._max_graphs:
+        while self._is_full():
             candidates = [
                 entry
-                for entry in self._store.of("prefill")
-                if not self._pinned(entry.key) and now - entry.created >= _MIN_AGE_S
+                for entry in self._store.by_kind("prefill")
+                if not self._is_pinned(entry.key) and now - entry.created >= _MIN_AGE_S
             ]
             if not candidates:
                 return
@@ -174,3 +192,7 @@ class GraphGenerator:
             self._store.withdraw(worst.key)
             self._retired.append((time.monotonic(), worst))
             self.evictions += 1
+
+    def _is_full(self) -> bool:
+        store, options = self._store, self._options
+        return store.bytes > options.graph_budget_bytes or len(store) > options.max_graphs

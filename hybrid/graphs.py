@@ -16,20 +16,17 @@ from typing import Any
 
 import torch
 
-from .network import Cut, inline
+from .network import Cut, Kind, inline, no_pause
+from .shapes import Key
 
-Key = tuple[str, int]
 Run = Callable[[Cut], None]
 
 
 class Graph:
-    """Parts in the order they run: captured graphs and plain calls."""
+    """Parts in the order they run: replays of captured graphs, and plain calls."""
 
-    def __init__(self, parts: list[Any], kept: list[Any]) -> None:
-        self._calls = [part.replay if hasattr(part, "replay") else part for part in parts]
-        # Tensors and kernels that the graph reads must live as long as it does.
-        self._kept = kept
-        self.pieces = len(parts)
+    def __init__(self, calls: list[Callable[[], None]]) -> None:
+        self._calls = calls
 
     def replay(self) -> None:
         """Enqueue on the current stream; returns before the device is done."""
@@ -58,11 +55,7 @@ class Entry:
 
 def host_graph(run: Run) -> Graph:
     """Return the call itself as a graph (CPU)."""
-    return Graph([lambda: run(inline)], [])
-
-
-def _at_once() -> None:
-    """No reason to wait."""
+    return Graph([lambda: run(inline)])
 
 
 def capture(
@@ -70,7 +63,7 @@ def capture(
     piecewise: bool,
     pool: Any,
     stream: torch.cuda.Stream,
-    hold: Callable[[], None] = _at_once,
+    wait: Callable[[], None] = no_pause,
 ) -> Graph:
     """Capture `run` on `stream` and return its graph, instantiated; nothing is executed.
 
@@ -78,33 +71,33 @@ def capture(
     empty the allocator's caches, and global mode would fail while another thread works.
 
     Args:
-        hold: Called before the driver calls that take milliseconds and keep other threads from
+        wait: Called before the driver calls that take milliseconds and keep other threads from
             launching; may wait for a better moment.
 
     Raises:
         RuntimeError: An operation is not capture-safe. The stream is out of capture again.
     """
-    recorder = _Recorder(pool, hold)
+    pieces = _Pieces(pool, wait)
     # A collection would destroy graphs of engines long gone, which a capture does not survive.
     collecting = gc.isenabled()
     gc.disable()
     try:
         with torch.cuda.stream(stream):
-            recorder.begin()
+            pieces.begin()
             try:
-                run(recorder.cut if piecewise else inline)
+                run(pieces.cut if piecewise else inline)
             finally:
-                recorder.end()
+                pieces.end()
     finally:
         if collecting:
             gc.enable()
-    return Graph(recorder.parts, [])
+    return Graph(pieces.calls)
 
 
-class _Recorder:
-    def __init__(self, pool: Any, hold: Callable[[], None]) -> None:
-        self.parts: list[Any] = []
-        self._pool, self._hold = pool, hold
+class _Pieces:
+    def __init__(self, pool: Any, wait: Callable[[], None]) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self._pool, self._wait = pool, wait
         self._current: torch.cuda.CUDAGraph | None = None
 
     def begin(self) -> None:
@@ -115,18 +108,18 @@ class _Recorder:
     def end(self) -> None:
         graph, self._current = self._current, None
         if graph is not None:
-            self._hold()
+            self._wait()
             graph.capture_end()
-            self._hold()
+            self._wait()
             # With keep_graph the first replay would instantiate, on the serving thread.
             graph.instantiate()
-            self.parts.append(graph)
+            self.calls.append(graph.replay)
 
     def cut(self, dynamic: Callable[[], None]) -> None:
         self.end()
         # Not called: it would change live state. Its buffers are static, so nothing needs its
         # result at capture time.
-        self.parts.append(dynamic)
+        self.calls.append(dynamic)
         self.begin()
 
 
@@ -151,14 +144,14 @@ class GraphStore:
             self._entries = entries
             return entry
 
-    def of(self, kind: str) -> list[Entry]:
+    def by_kind(self, kind: Kind) -> list[Entry]:
         """Return the entries of one kind, smallest size first."""
         found = [entry for key, entry in self._entries.items() if key[0] == kind]
         return sorted(found, key=lambda entry: entry.key[1])
 
-    def at_least(self, kind: str, size: int) -> Entry | None:
+    def at_least(self, kind: Kind, size: int) -> Entry | None:
         """Return the smallest ready graph of that size or larger."""
-        return next((entry for entry in self.of(kind) if entry.key[1] >= size), None)
+        return next((entry for entry in self.by_kind(kind) if entry.key[1] >= size), None)
 
     @property
     def bytes(self) -> int:

@@ -1,13 +1,5 @@
-"""What crosses a file or a package boundary: the run directory and the store's tables."""
+"""What crosses a file or a package boundary: the run directory, its way to a server, the store's
+tables.
 
-from schemas.errors import HostboundError, RunDirectoryError
-from schemas.run_directory import RUN_SCHEMA_VERSION, Environment, Manifest, TraceFile
-
-__all__ = [
-    "RUN_SCHEMA_VERSION",
-    "Environment",
-    "HostboundError",
-    "Manifest",
-    "RunDirectoryError",
-    "TraceFile",
-]
+Importing this loads none of it: a command whose libraries are missing lives to say so.
+"""

@@ -7,3 +7,7 @@ class HostboundError(Exception):
 
 class RunDirectoryError(HostboundError):
     """A folder is not a run directory, is incomplete, or is of a version that is not known."""
+
+
+class UploadError(HostboundError):
+    """A server's address or token cannot be used, or a run cannot be sent to it."""

@@ -81,16 +81,15 @@ def samples_dir() -> Path:
 
 
 @pytest.fixture
-def pair_in_turns(samples_dir: Path, tmp_path: Path) -> list[Path]:
-    """Two samples of three traces each, turns-1 and turns-8, that say they took turns."""
+def interleaved_pair(samples_dir: Path, tmp_path: Path) -> list[Path]:
+    """Two samples of three traces each, interleaved-1 and interleaved-8, variants of one group."""
     runs: list[Path] = []
-    for own, other in ((1, 8), (8, 1)):
-        run = tmp_path / f"turns-{own}"
-        shutil.copytree(samples_dir / f"gpt2-bs{own}-s512", run)
+    for variant, batch in ((1, 1), (2, 8)):
+        run = tmp_path / f"interleaved-{batch}"
+        shutil.copytree(samples_dir / f"gpt2-bs{batch}-s512", run)
         manifest = run / "manifest.json"
-        partner = {"run_id": f"id {other}", "name": f"turns-{other}"}
-        turns = {"seat": 1 if own == 1 else 2, "of": 2, "partners": [partner]}
-        of_own = {"run_id": f"id {own}", "name": run.name, "turns": turns}
+        group = {"id": "a group", "variant": variant, "variants": 2}
+        of_own = {"run_id": f"id {batch}", "name": run.name, "group": group}
         manifest.write_text(json.dumps(json.loads(manifest.read_bytes()) | of_own))
         runs.append(run)
     return runs

@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ColumnConfig
 
+from analyzer.queries.records import ListedRun
 from schemas.errors import HostboundError
 from webapp import data, downloads, format, session, store, theme, url_state
 from webapp.charts.parts import Chart
@@ -44,36 +45,35 @@ def no_runs() -> None:
 # -- runs
 
 
-def label(row: Mapping[str, Any]) -> str:
+def label(run_id: str, name: str) -> str:
     """A run in a list: its name and the beginning of its id, which is unique."""
-    return f"{format.short(row['name'], 60)} · {row['run_id'][:6]}"
+    return f"{format.short(name, 60)} · {run_id[:6]}"
 
 
-def choose_run() -> data.Record | None:
+def choose_run() -> ListedRun | None:
     """The run of the URL, or the one looked at last, or the newest; None in an empty store."""
-    runs = data.runs()
-    if runs.is_empty():
+    runs = data.listed_runs()
+    if not runs:
         no_runs()
         return None
-    rows = {row["run_id"]: row for row in runs.to_dicts()}
     wanted = url_state.get("run", st.session_state.get("last run", ""))
-    found = _matching(rows, wanted) if wanted else None
+    found = _matching(runs, wanted) if wanted else None
     if wanted and not found and url_state.get("run"):
         st.warning(f"The store has no run {format.plain(wanted)}; this is the newest one instead.")
-    run_id = found or next(iter(rows))
+    run_id = found or next(iter(runs))
     url_state.put(run=run_id)
     run_id = url_state.select(
-        "Run", list(rows), "run", default=run_id, show=lambda r: label(rows[r])
+        "Run", list(runs), "run", default=run_id, show=lambda r: label(r, runs[r].name)
     )
     st.session_state["last run"] = run_id
-    return rows[run_id]
+    return runs[run_id]
 
 
-def _matching(rows: Mapping[str, Mapping[str, Any]], wanted: str) -> str | None:
+def _matching(runs: Mapping[str, ListedRun], wanted: str) -> str | None:
     """The run of this id, else the first of this name or with an id that begins so."""
-    if wanted in rows:
+    if wanted in runs:
         return wanted
-    named = (r for r, row in rows.items() if row["name"] == wanted or r.startswith(wanted))
+    named = (r for r, run in runs.items() if run.name == wanted or r.startswith(wanted))
     return next(named, None)
 
 

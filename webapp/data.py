@@ -16,12 +16,13 @@ import streamlit as st
 
 from analyzer import queries
 from analyzer.queries import timeline
-from analyzer.reports import prediction, report
+from analyzer.queries.records import ListedRun
 from analyzer.reports.comparison import compare
+from analyzer.reports.prediction import predict_for_report
+from analyzer.reports.records import Predictions
+from analyzer.reports.report import summary as summarise
 from analyzer.store import Connection
 from webapp import store
-
-Record = dict[str, Any]
 
 _KEEP_S = 3600
 _Asked = ParamSpec("_Asked")
@@ -59,9 +60,10 @@ def _kept(
 tables = _kept(queries.tables)
 _runs = _kept(queries.runs)
 _latency_by_run = _kept(timeline.latency_by_run)
+_listed_runs = _kept(queries.listed_runs)
 
 # Of one run
-summary = _kept(report.summary)
+summary = _kept(summarise)
 totals = _kept(queries.totals)
 families = _kept(queries.families)
 match_tiers = _kept(queries.match_tiers)
@@ -83,14 +85,19 @@ host_event = _kept(timeline.host_event)
 
 
 @_kept
-def predictions(connection: Connection, run_id: str) -> Record | None:
+def predictions(connection: Connection, run_id: str) -> Predictions | None:
     """What changes of the run would win; None where none can be predicted."""
-    return prediction.for_report(connection, run_id, queries.steps(connection, run_id))
+    return predict_for_report(connection, run_id, queries.steps(connection, run_id))
 
 
 def runs() -> pl.DataFrame:
     """All runs; none if there is no store yet."""
     return _runs() if store.exists() else pl.DataFrame()
+
+
+def listed_runs() -> dict[str, ListedRun]:
+    """All runs as records by id, newest first; none if there is no store yet."""
+    return {run.run_id: run for run in _listed_runs()} if store.exists() else {}
 
 
 def runs_with_latency() -> pl.DataFrame:

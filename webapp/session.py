@@ -30,7 +30,7 @@ def enter() -> None:
         _show_login(hosting, claims)
         st.stop()
     if hosting.has_identity_provider and (context := get_script_run_ctx()):
-        hosting.let_in(context.session_id)
+        hosting.admit(context.session_id)
 
 
 def is_dark() -> bool:

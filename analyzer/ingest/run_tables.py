@@ -11,6 +11,7 @@ from importlib import metadata
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from analyzer.attribution import decomposition
@@ -20,12 +21,13 @@ from analyzer.attribution.kernel_match import Match, Replayed
 from analyzer.attribution.totals import Totals
 from analyzer.ingest import arrow
 from analyzer.ingest.analysis import RunAnalysis
-from analyzer.ingest.documents import FloorSamples, Latency, Measurements
+from analyzer.ingest.documents import Measurements
 from analyzer.ingest.run_ids import Texts, Threads
 from analyzer.ingest.sources import Source
 from analyzer.ingest.traces import SourceTrace
 from analyzer.trace.columns import op_shape
 from analyzer.trace.events import Finding, Trace
+from schemas.measurements import Latency, LaunchFloor
 
 # A finding with the number of the trace that it is about; None is the run.
 PlacedFinding = tuple[int | None, Finding]
@@ -184,22 +186,23 @@ def matches_table(matches: Sequence[Match]) -> pa.Table:
     )
 
 
-def floors_table(floors: Sequence[FloorSamples]) -> pa.Table:
-    return arrow.rows_table(
-        [
+def floors_table(floors: Sequence[LaunchFloor]) -> pa.Table:
+    rows: list[dict[str, Any]] = []
+    for floor in floors:
+        samples = np.array(floor.samples_ns, np.int64)
+        rows.append(
             {
                 "launch_api": floor.launch_api,
                 "definition": floor.definition,
-                "samples_ns": floor.samples_ns.tolist(),
-                "n": len(floor.samples_ns),
-                "p5_ns": decomposition.percentile(floor.samples_ns, 5),
-                "p50_ns": decomposition.percentile(floor.samples_ns, 50),
-                "mean_ns": round(float(floor.samples_ns.mean())),
-                "p95_ns": decomposition.percentile(floor.samples_ns, 95),
+                "samples_ns": floor.samples_ns,
+                "n": len(samples),
+                "p5_ns": decomposition.percentile(samples, 5),
+                "p50_ns": decomposition.percentile(samples, 50),
+                "mean_ns": round(float(samples.mean())),
+                "p95_ns": decomposition.percentile(samples, 95),
             }
-            for floor in floors
-        ]
-    )
+        )
+    return arrow.rows_table(rows)
 
 
 def replay_kernels_table(replays: Sequence[Replayed]) -> pa.Table:

@@ -7,17 +7,16 @@ Reads no trace. A source's hash covers its content alone: the same content is th
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
 from analyzer.errors import AnalyzerError
 from analyzer.trace import formats
 from schemas import run_directory
-from schemas.run_directory import Manifest, file_sha256
+from schemas.manifest import Manifest
+from schemas.run_directory import file_sha256
 
 TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite")
 
@@ -190,20 +189,3 @@ def _file(path: Path, role: str) -> SourceFile:
         return SourceFile(path, role, path.stat().st_size)
     except OSError as error:
         raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read one of the collector's JSON files.
-
-    Raises:
-        AnalyzerError: It is no JSON object.
-    """
-    try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AnalyzerError(
-            f"{path} cannot be read as JSON: {error}; record the run again."
-        ) from error
-    if not isinstance(value, dict):
-        raise AnalyzerError(f"{path} holds no JSON object; record the run again.")
-    return cast("dict[str, Any]", value)

@@ -9,7 +9,7 @@ Integer nanoseconds on the trace's clock; the SQL is in `analyzer/sql/timeline_*
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,94 @@ from analyzer.attribution import classification
 from analyzer.attribution.accounts import ACCOUNT, LibraryLaunches, cut, give_library
 from analyzer.attribution.intervals import Ints, Measure, union
 from analyzer.errors import AnalyzerError
-from analyzer.queries.rows import frame, select_rows
+from analyzer.queries.rows import Parameters, frame, select, select_tuples
 from analyzer.store import Connection
 from analyzer.store.sql_text import named_sql
 
+_Column = npt.NDArray[np.generic]
 
-def _columns(
-    connection: Connection, sql: str, parameters: dict[str, Any]
-) -> dict[str, npt.NDArray[Any]]:
-    return cast("dict[str, npt.NDArray[Any]]", connection.execute(sql, parameters).fetchnumpy())
+
+def _columns(connection: Connection, sql: str, parameters: Parameters) -> dict[str, _Column]:
+    return cast("dict[str, _Column]", connection.execute(sql, parameters).fetchnumpy())
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """When a step was, on the trace's clock."""
+
+    step_id: int  # ordinal in the run
+    name: str  # of the annotation
+    phase: str  # prefill | decode | capture | step | trace
+    thread_id: int | None  # the thread with most launches
+    start_ns: int  # its start on the host
+    end_ns: int  # its end on the host
+    elapsed_ns: int  # start to the later of end_ns and the end of its last device event
+
+
+@dataclass(frozen=True)
+class DeviceEvent:
+    """A kernel, copy or memset with its launch, op and match."""
+
+    device_event_id: int  # ordinal in the run
+    kind: str  # kernel | memcpy | memset | mtia
+    kernel: str  # raw name
+    clean_name: str | None  # demangled; None for copies
+    family: str | None  # gemm, attention, ...; None for copies
+    grid: str | None  # text as in the trace
+    block: str | None  # text as in the trace
+    shared_memory: int | None  # bytes
+    registers: int | None  # per thread
+    device: str | None  # as in the trace
+    stream: str | None  # as in the trace
+    start_ns: int  # on the device
+    dur_ns: int  # on the device
+    bytes: int | None  # of a copy or memset
+    correlation_id: int | None  # None if the trace has none
+    graph_index: int | None  # place among the events of its graph launch
+    kernel_id: int | None  # its identity; None for copies
+    call_id: int | None  # that started it; None for an orphan
+    call: str | None  # name of that call
+    call_start_ns: int | None  # of that call
+    call_dur_ns: int | None  # of that call
+    op: str | None  # innermost op of that call
+    op_from_capture: bool  # the op is known by the capture of the graph
+    input_dims: str | None  # of the op
+    input_types: str | None  # of the op
+    t_py_ns: int | None  # of the launch
+    t_dispatch_ns: int | None  # of the launch
+    t_launch_ns: int | None  # of the launch: call start to kernel start
+    is_clean: bool | None  # the stream was seen idle at the call
+    dft_ns: int | None  # framework translation of the launch
+    dct_ns: int | None  # CUDA-library translation of the launch
+    dkt_ns: int | None  # launch path of the launch
+    match_tier: str | None  # of the kernel replay
+    match_reason: str | None  # why it is unmatched
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """An API call on the host, and what it started."""
+
+    name: str  # e.g. cudaLaunchKernel
+    account: str  # launch | graph_launch | memory | wait | other_call
+    start_ns: int  # on the host
+    dur_ns: int  # on the host
+    thread_id: int | None  # its thread
+    device_events: int  # that it started
+    correlation_id: int | None  # None if the trace has none
+    op: str | None  # innermost op around it
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """An operator or region on the host."""
+
+    name: str  # e.g. aten::mm
+    start_ns: int  # on the host
+    dur_ns: int  # on the host
+    thread_id: int | None  # its thread
+    input_dims: str | None  # text as in the trace
+    input_types: str | None  # text as in the trace
 
 
 # -- slices
@@ -61,12 +140,11 @@ def slices(
     )
 
 
-def step_times(connection: Connection, run_id: str, trace_id: int) -> list[dict[str, Any]]:
-    """When the steps of a trace were, in order: step_id, name, phase, thread_id, start_ns, end_ns,
-    elapsed_ns.
-    """
-    return select_rows(
+def step_times(connection: Connection, run_id: str, trace_id: int) -> list[StepTime]:
+    """When the steps of a trace were, in order."""
+    return select(
         connection,
+        StepTime,
         "SELECT step_id, name, phase, thread_id, start_ns, end_ns, elapsed_ns FROM steps "
         "WHERE run_id = $run_id AND trace_id = $trace_id ORDER BY start_ns, step_id",
         {"run_id": run_id, "trace_id": trace_id},
@@ -76,8 +154,8 @@ def step_times(connection: Connection, run_id: str, trace_id: int) -> list[dict[
 def threads(connection: Connection, run_id: str) -> dict[int, str]:
     """Name of each thread, else its pid and tid."""
     return {
-        row["thread_id"]: row["thread_name"] or f"pid {row['pid']} tid {row['tid']}"
-        for row in select_rows(
+        thread_id: name or f"pid {pid} tid {tid}"
+        for thread_id, pid, tid, name in select_tuples(
             connection,
             "SELECT thread_id, pid, tid, thread_name FROM threads WHERE run_id = $run_id",
             {"run_id": run_id},
@@ -85,21 +163,24 @@ def threads(connection: Connection, run_id: str) -> dict[int, str]:
     }
 
 
-def device_event(connection: Connection, run_id: str, device_event_id: int) -> dict[str, Any]:
+def device_event(connection: Connection, run_id: str, device_event_id: int) -> DeviceEvent:
     """One kernel, copy or memset with its launch, op and match.
 
     Raises:
         AnalyzerError: The run has no such event.
     """
-    found = select_rows(
-        connection, named_sql("timeline_device_event"), {"run_id": run_id, "id": device_event_id}
+    found = select(
+        connection,
+        DeviceEvent,
+        named_sql("timeline_device_event"),
+        {"run_id": run_id, "id": device_event_id},
     )
     if not found:
         raise AnalyzerError(f"this run has no device event {device_event_id}.")
     return found[0]
 
 
-def host_event(connection: Connection, run_id: str, kind: str, event_id: int) -> dict[str, Any]:
+def host_event(connection: Connection, run_id: str, kind: str, event_id: int) -> HostCall | HostOp:
     """One op, region or call: name, thread, times, and what it started.
 
     Raises:
@@ -123,7 +204,8 @@ def host_event(connection: Connection, run_id: str, kind: str, event_id: int) ->
             "LEFT JOIN shapes ON shapes.run_id = $run_id AND shapes.shape_id = ops.shape_id "
             "WHERE ops.run_id = $run_id AND ops.op_id = $id"
         )
-    found = select_rows(connection, sql, {"run_id": run_id, "id": event_id})
+    record: type[HostCall] | type[HostOp] = HostCall if kind == "call" else HostOp
+    found = select(connection, record, sql, {"run_id": run_id, "id": event_id})
     if not found:
         raise AnalyzerError(f"this run has no {kind} {event_id}.")
     return found[0]
@@ -203,7 +285,7 @@ def _between(time: Ints, start_ns: int, end_ns: int) -> Ints:
 
 def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches | None:
     """The main thread's time by account, over the whole trace; None if no thread has any."""
-    main = select_rows(
+    main = select_tuples(
         connection,
         "SELECT thread_id FROM ledger WHERE run_id = $run_id AND trace_id = $trace_id AND is_main "
         "ORDER BY step_id NULLS FIRST LIMIT 1",
@@ -211,7 +293,8 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     )
     if not main:
         return None
-    where = {"run_id": run_id, "trace_id": trace_id, "thread_id": main[0]["thread_id"]}
+    thread_id: int = main[0][0]
+    where = {"run_id": run_id, "trace_id": trace_id, "thread_id": thread_id}
     here = "run_id = $run_id AND trace_id = $trace_id AND NOT bad_time"
     span = "start_ns, start_ns + dur_ns AS end_ns"
     calls = _columns(
@@ -244,12 +327,12 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     busy_start, busy_end = union(_ints(device["start_ns"]), _ints(device["end_ns"]))
     edges = [
         edge
-        for row in select_rows(
+        for window in select_tuples(
             connection,
             "SELECT start_ns, end_ns FROM steps WHERE run_id = $run_id AND trace_id = $trace_id",
             {"run_id": run_id, "trace_id": trace_id},
         )
-        for edge in (row["start_ns"], row["end_ns"])
+        for edge in window
     ]
     edges += [edge for array in (busy_start[:1], busy_end[-1:]) for edge in array.tolist()]
     launching = calls["is_launch"].astype(bool)
@@ -273,10 +356,10 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
         for name, code in ACCOUNT.items()
         if (mine := owned.account == code).any()
     }
-    return Stretches(main[0]["thread_id"], owned.start, parts, busy_start, busy_end)
+    return Stretches(thread_id, owned.start, parts, busy_start, busy_end)
 
 
-def _ints(values: npt.NDArray[Any]) -> Ints:
+def _ints(values: _Column) -> Ints:
     return np.ma.getdata(values).astype(np.int64, copy=False)
 
 
@@ -309,15 +392,14 @@ def distribution(
         kernel_id: One kernel's launches or durations only.
     """
     source = DISTRIBUTIONS[quantity]
-    parameters: dict[str, Any] = {"run_id": run_id}
+    parameters: dict[str, object] = {"run_id": run_id}
     if kernel_id is not None:
         source += " AND kernel_id = $kernel_id"
         parameters["kernel_id"] = kernel_id
     shares = [i / points for i in range(points + 1)]
-    found = select_rows(
+    ((values,),) = select_tuples(
         connection, f"SELECT quantile_disc(v, {shares}) AS ns FROM ({source})", parameters
     )
-    values = found[0]["ns"] if found else None
     if not values:
         return pl.DataFrame(schema={"share": pl.Float64, "ns": pl.Int64})
     return pl.DataFrame({"share": shares, "ns": values}, schema_overrides={"ns": pl.Int64})

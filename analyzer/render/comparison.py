@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
 from analyzer import numbers
-from analyzer.render.report import heading, printable, table
+from analyzer.render.tables import heading, printable, table
+from analyzer.reports.records import Comparison, Pair
 
 _METRICS = (
     ("elapsed", "elapsed_ns"),
@@ -26,37 +25,37 @@ _METRICS = (
 )
 
 
-def print_comparison(value: dict[str, Any], out: Console) -> None:
-    """Print everything of `compare.compare`, the verdicts first."""
-    for pair in value["pairs"]:
-        out.print(Text(printable(pair["verdict"]), style="bold"))
-        if pair["turns"]:
-            out.print(Text(printable(f"  {pair['turns']['sentence']}")))
-        for warning in pair["warnings"]:
+def print_comparison(value: Comparison, out: Console) -> None:
+    """Print a comparison, the verdicts first."""
+    for pair in value.pairs:
+        out.print(Text(printable(pair.verdict), style="bold"))
+        if pair.turns:
+            out.print(Text(printable(f"  {pair.turns.sentence}")))
+        for warning in pair.warnings:
             line = Text("  ")
             line.append("warning: ", style="yellow")
             line.append(printable(warning))
             out.print(line)
-    sides = value["runs"]
+    sides = value.runs
     heading(out, "Side by side, mean of a step (profiled)")
     letters = [chr(ord("A") + i) for i in range(len(sides))]
     for letter, side in zip(letters, sides, strict=True):
-        described = f"{side['name']} ({side['mode']}, {side['steps']} steps)"
+        described = f"{side.name} ({side.mode}, {side.steps} steps)"
         out.print(Text(printable(f"  {letter}  {described}")))
-    rows = [("HDBI", *[numbers.index(s["hdbi"]) for s in sides], *["" for _ in sides[1:]])]
+    rows = [("HDBI", *[numbers.index(s.hdbi) for s in sides], *["" for _ in sides[1:]])]
     for label, key in _METRICS:
-        values = [side["per_step"][key] for side in sides]
+        values = [getattr(side.per_step, key) for side in sides]
         show = numbers.duration if key.endswith("_ns") else numbers.count
         rows.append(
             (label, *[show(v) for v in values], *[numbers.change(values[0], v) for v in values[1:]])
         )
-    for phase in sides[0]["phases"]:
-        if all(phase in side["phases"] for side in sides):
-            values = [side["phases"][phase]["median_orchestration_ns"] for side in sides]
+    for phase in sides[0].phases:
+        if all(phase in side.phases for side in sides):
+            values = [side.phases[phase].median_orchestration_ns for side in sides]
             shown = [numbers.duration(v) for v in values]
             changes = [numbers.change(values[0], v) for v in values[1:]]
             rows.append((f"T_Orch, median {phase}", *shown, *changes))
-    speeds = [side["host_speed"] and side["host_speed"]["traces_ns"] for side in sides]
+    speeds = [side.host_speed and side.host_speed.traces_ns for side in sides]
     if any(speeds):
         changes = [numbers.change(speeds[0], v) for v in speeds[1:]]
         rows.append(("host, fixed work", *[numbers.duration(v) for v in speeds], *changes))
@@ -70,29 +69,29 @@ def print_comparison(value: dict[str, Any], out: Console) -> None:
             rows,
         )
     )
-    for letter, pair in zip(letters[1:], value["pairs"], strict=True):
+    for letter, pair in zip(letters[1:], value.pairs, strict=True):
         _pair(pair, letter, out)
 
 
-def _pair(pair: dict[str, Any], letter: str, out: Console) -> None:
+def _pair(pair: Pair, letter: str, out: Console) -> None:
     heading(out, f"From A to {letter}: what changed in a step, by account")
     rows = [
         (
-            row["account"],
-            numbers.duration(row["before_ns"]),
-            numbers.duration(row["after_ns"]),
-            numbers.signed(row["change_ns"]),
-            numbers.signed(row["after_exposed_ns"] - row["before_exposed_ns"]),
+            row.account,
+            numbers.duration(row.before_ns),
+            numbers.duration(row.after_ns),
+            numbers.signed(row.change_ns),
+            numbers.signed(row.after_exposed_ns - row.before_exposed_ns),
         )
-        for row in pair["waterfall"]
-        if row["before_ns"] or row["after_ns"]
+        for row in pair.waterfall
+        if row.before_ns or row.after_ns
     ]
-    change = sum(row["change_ns"] for row in pair["waterfall"])
+    change = sum(row.change_ns for row in pair.waterfall)
     rows.append(
         (
             "sum",
-            numbers.duration(sum(r["before_ns"] for r in pair["waterfall"])),
-            numbers.duration(sum(r["after_ns"] for r in pair["waterfall"])),
+            numbers.duration(sum(r.before_ns for r in pair.waterfall)),
+            numbers.duration(sum(r.after_ns for r in pair.waterfall)),
             numbers.signed(change),
             "",
         )
@@ -109,11 +108,11 @@ def _pair(pair: dict[str, Any], letter: str, out: Console) -> None:
             rows,
         )
     )
-    if pair["sequences"]:
+    if pair.sequences:
         out.print()
-        out.print(Text(f"A and {letter}: {pair['sequences']['sentence']}"))
+        out.print(Text(f"A and {letter}: {pair.sequences.sentence}"))
     heading(out, f"Kernels that changed most, a step, A to {letter}")
-    changed = [row for row in pair["kernels"] if row["status"] != "same"][:10]
+    changed = [row for row in pair.kernels if row.status != "same"][:10]
     out.print(
         table(
             [
@@ -126,26 +125,26 @@ def _pair(pair: dict[str, Any], letter: str, out: Console) -> None:
             ],
             [
                 (
-                    row["clean_name"],
-                    row["op"] or numbers.UNKNOWN,
-                    row["status"],
-                    f"{row['before']:g}",
-                    f"{row['after']:g}",
-                    numbers.signed(row["change_ns"]),
+                    row.clean_name,
+                    row.op or numbers.UNKNOWN,
+                    row.status,
+                    f"{row.before:g}",
+                    f"{row.after:g}",
+                    numbers.signed(row.change_ns),
                 )
                 for row in changed
             ],
         )
     )
-    fused = [row for row in pair["kernels"] if row["status"] == "fused" and not row["before"]]
+    fused = [row for row in pair.kernels if row.status == "fused" and not row.before]
     if fused:
         heading(out, f"Fused kernels of {letter}, a step, and the ops of A in their names")
         out.print(
             table(
                 [("kernel", "name"), (letter, "right"), ("ops of A", "left")],
                 [
-                    (row["clean_name"], f"{row['after']:g}", ", ".join(row["fused"]))
-                    for row in sorted(fused, key=lambda row: -row["after"])[:10]
+                    (row.clean_name, f"{row.after:g}", ", ".join(row.fused))
+                    for row in sorted(fused, key=lambda row: -row.after)[:10]
                 ],
             )
         )
@@ -163,15 +162,15 @@ def _pair(pair: dict[str, Any], letter: str, out: Console) -> None:
             ],
             [
                 (
-                    row["op"],
-                    row["status"] if row["status"] != "both" else "",
-                    f"{row['before_launches']:g}",
-                    f"{row['after_launches']:g}",
-                    numbers.duration(row["before_ns"]),
-                    numbers.duration(row["after_ns"]),
-                    numbers.signed(row["change_ns"]),
+                    row.op,
+                    row.status if row.status != "both" else "",
+                    f"{row.before_launches:g}",
+                    f"{row.after_launches:g}",
+                    numbers.duration(row.before_ns),
+                    numbers.duration(row.after_ns),
+                    numbers.signed(row.change_ns),
                 )
-                for row in pair["ops"][:10]
+                for row in pair.ops[:10]
             ],
         )
     )

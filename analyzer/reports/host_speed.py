@@ -1,67 +1,50 @@
 """How fast the host was while a run was recorded, and what that means for a comparison.
 
 The collector times a fixed piece of work beside each trace and has one request without profiler
-beside it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
+before it; both are in the manifest, which the store keeps whole. Integer nanoseconds: more is
 slower. Unknown, as in every run of another recorder, is None.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, cast
 
-from schemas.run_directory import Manifest, manifest_from_dict
+from analyzer.queries.records import Run
+from analyzer.reports.records import HostSpeed, UnprofiledStep
+from schemas.manifest import Manifest
 
 # Two speeds farther apart than this make host times incomparable.
 ALIKE = 0.03
-# In turns both runs met every speed of the host, but the fixed work itself takes up to a tenth
-# longer in one process than in another (docs/decisions/0007).
-ALIKE_IN_TURNS = 0.10
-NOTE = "host speed: "
+# Interleaved runs met every speed of the host, so only medians that really differ are warned of
+# (docs/decisions/0007).
+ALIKE_INTERLEAVED = 0.10
 
 
-def manifest_of(run: dict[str, Any]) -> Manifest | None:
-    """The manifest of a run's row; None for a run that came without one."""
-    if not run.get("manifest"):
-        return None
-    return manifest_from_dict(json.loads(run["manifest"]), Path(run["name"]))
-
-
-def of_run(run: dict[str, Any]) -> dict[str, Any] | None:
-    """What the manifest of a run's row says of its host's speed; None if nothing.
-
-    Keys: definition; traces_ns, latency_ns, floor_ns (medians), trace_low_ns, trace_high_ns;
-    target_ns, like (recording whose speed it was held to); attempts (of each trace, None where
-    nobody counted); beside (by phase: unprofiled_ns, the median step just before the traces, and
-    inflation, the median of profiled over un-profiled step); notes.
-    """
-    manifest = manifest_of(run)
+def speed_of(run: Run) -> HostSpeed | None:
+    """What the manifest of a run says of its host's speed; None if nothing."""
+    manifest = run.recorded
     if manifest is None or manifest.host_speed is None:
         return None
     speed, speeds = manifest.host_speed, manifest.trace_speeds_ns()
-    return {
-        "definition": speed.definition,
-        "traces_ns": _median(speeds),
-        "trace_low_ns": min(speeds, default=None),
-        "trace_high_ns": max(speeds, default=None),
-        "latency_ns": _median(speed.latency_ns),
-        "floor_ns": _median(speed.floor_ns or []),
-        "target_ns": speed.target_ns,
-        "like": speed.like,
-        "attempts": [trace.attempts for trace in manifest.traces if trace.role == "trace"],
-        "beside": _beside(manifest),
-        "notes": [note.removeprefix(NOTE) for note in manifest.notes if note.startswith(NOTE)],
-    }
+    return HostSpeed(
+        definition=speed.definition,
+        traces_ns=_median(speeds),
+        trace_low_ns=min(speeds, default=None),
+        trace_high_ns=max(speeds, default=None),
+        latency_ns=_median(speed.latency_ns),
+        floor_ns=_median(speed.floor_ns or []),
+        beside=_inflation(manifest),
+    )
 
 
-def _median(values: list[int]) -> int | None:
+def _median(values: Sequence[int]) -> int | None:
     return round(median(values)) if values else None
 
 
-def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """By phase: the un-profiled step beside the traces, and how much longer profiled ones took."""
+def _inflation(manifest: Manifest) -> dict[str, UnprofiledStep]:
+    """By phase: the un-profiled step before the traces, and how much longer profiled ones took."""
     found: dict[str, list[tuple[int, int]]] = {}
     for trace in manifest.traces:
         pairs = list(zip(trace.step_wall_ns, trace.unprofiled_step_wall_ns or (), strict=False))
@@ -69,10 +52,10 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
             for phase, pair in zip(phases_of(manifest, len(pairs)), pairs, strict=False):
                 found.setdefault(phase, []).append(pair)
     return {
-        phase: {
-            "unprofiled_ns": _median([bare for _, bare in pairs]),
-            "inflation": median(profiled / bare for profiled, bare in pairs),
-        }
+        phase: UnprofiledStep(
+            _median([unprofiled for _, unprofiled in pairs]),
+            median(profiled / unprofiled for profiled, unprofiled in pairs),
+        )
         for phase, pairs in found.items()
     }
 
@@ -80,7 +63,7 @@ def _beside(manifest: Manifest) -> dict[str, dict[str, Any]]:
 def phases_of(manifest: Manifest, steps: int) -> list[str]:
     """The phase of each step of a trace; none if the plan in the manifest has other steps."""
     result: list[str] = []
-    for part in cast("list[Any]", manifest.phases):
+    for part in manifest.phases:
         plan = cast("dict[str, Any]", part if isinstance(part, dict) else {})
         phase, count = plan.get("phase"), plan.get("steps")
         if not isinstance(phase, str) or type(count) is not int or not 0 <= count <= steps:
@@ -89,59 +72,57 @@ def phases_of(manifest: Manifest, steps: int) -> list[str]:
     return result if len(result) == steps else []
 
 
-def _python(run: dict[str, Any]) -> list[str]:
+def _python(run: Run) -> list[str]:
     """Major and minor version; a calibration in Python depends on it."""
-    versions: dict[str, str] = json.loads(run.get("versions") or "{}")
-    return versions.get("python", "").split(".")[:2]
+    return run.library_versions.get("python", "").split(".")[:2]
 
 
-def differences(a: dict[str, Any], b: dict[str, Any], *, in_turns: bool = False) -> list[str]:
+def differences(a: Run, b: Run, *, interleaved: bool = False) -> list[str]:
     """Lines on what a host of another speed has to do with the differences of two runs.
 
     Args:
-        a, b: Rows of `queries.run`; b is the one that is compared with a.
-        in_turns: They were recorded in turns with each other, and have ratios of pairs.
+        a, b: b is the one that is compared with a.
+        interleaved: They are variants of one group, and have ratios of pairs.
     """
-    one, two = of_run(a), of_run(b)
-    if one is None or two is None or one["definition"] != two["definition"]:
+    one, two = speed_of(a), speed_of(b)
+    if one is None or two is None or one.definition != two.definition:
         return []
-    if a.get("cpu") != b.get("cpu") or _python(a) != _python(b):
+    if a.cpu != b.cpu or _python(a) != _python(b):
         return []
-    base, other = a["name"], b["name"]
+    base, other = a.name, b.name
     if base == other:  # two recordings of the same thing, as a rule
         base, other = "the first run", "the second run"
     found: list[str] = []
-    for key, during, times in (
-        ("traces_ns", "the traces", "profiled host times"),
-        ("latency_ns", "the latency requests", "un-profiled step times"),
+    for before, after, during, times, estimate in (
+        (one.traces_ns, two.traces_ns, "the traces", "profiled host times", _estimate(one, two)),
+        (one.latency_ns, two.latency_ns, "the latency requests", "un-profiled step times", None),
     ):
-        before, after = one[key], two[key]
         if before is None or after is None:
             continue
         ratio = max(before, after) / min(before, after)
-        if ratio - 1 <= (ALIKE_IN_TURNS if in_turns else ALIKE):
+        if ratio - 1 <= (ALIKE_INTERLEAVED if interleaved else ALIKE):
             continue
         line = (
             f"the host ran {ratio:.2f} times {'slower' if after > before else 'faster'} during "
             f"{during} of {other} than of {base}: differences of {times} below that are not "
             f"{other}'s doing"
         )
-        if key == "traces_ns":
+        if estimate is not None:
             line += (
                 ". The ratios of pairs of traces, above, bear that best"
-                if in_turns
-                else _estimate(one, two)
+                if interleaved
+                else estimate
             )
         found.append(line)
     return found
 
 
-def _estimate(one: dict[str, Any], two: dict[str, Any]) -> str:
+def _estimate(one: HostSpeed, two: HostSpeed) -> str:
     """Profiled over un-profiled steps, which a change of speed moves far less than either."""
     parts = [
-        f"{phase} {one['beside'][phase]['inflation']:.2f} and {entry['inflation']:.2f}"
-        for phase, entry in two["beside"].items()
-        if phase in one["beside"]
+        f"{phase} {one.beside[phase].inflation:.2f} and {entry.inflation:.2f}"
+        for phase, entry in two.beside.items()
+        if phase in one.beside
     ]
     if not parts:
         return ""

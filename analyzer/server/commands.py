@@ -6,17 +6,19 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schemas.commands import Command
 from schemas.extras import require
 
 if TYPE_CHECKING:
     from analyzer.server.auth.tokens import Tokens
     from analyzer.server.layout import Layout
 
-Command = Callable[[argparse.Namespace], int]
+DEFAULT_DB = "hostbound.duckdb"
+NEEDS = ("duckdb", "polars", "pyarrow", "numpy", "msgspec", "rich")
 TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -85,17 +87,7 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 )
 
 
-def add(commands: Any, default_db: str) -> None:
-    """Add the commands to a parser's subcommands."""
-    _add_serve(commands, default_db)
-    _add_token(commands)
-    _add_jobs(commands)
-
-
-def _add_serve(commands: Any, default_db: str) -> None:
-    text = "Serve the pages and an API: uploads, reports, SQL; for one machine or a team."
-    serve = commands.add_parser("serve", help=text, description=text)
-    serve.set_defaults(command=serve_command)
+def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--data",
         type=_folder,
@@ -106,9 +98,8 @@ def _add_serve(commands: Any, default_db: str) -> None:
         "--db",
         type=Path,
         metavar="FILE",
-        help=f"one store, for this machine, or a lake (default: {default_db})",
+        help=f"one store, for this machine, or a lake (default: {DEFAULT_DB})",
     )
-    serve.set_defaults(default_db=Path(default_db))
     serve.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     serve.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
     serve.add_argument("--workers", type=_count, metavar="N", help="conversions at once")
@@ -125,21 +116,19 @@ def _add_serve(commands: Any, default_db: str) -> None:
         limits.add_argument(option, dest=field, type=kind, metavar="N", help=help_text)
 
 
-def _add_token(commands: Any) -> None:
-    text = "Make, list and revoke the tokens of a team server."
-    token = commands.add_parser("token", help=text, description=text)
+def _add_token(token: argparse.ArgumentParser) -> None:
     actions = token.add_subparsers(required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a token and print it, once")
-    create.set_defaults(command=token_create)
+    create.set_defaults(action=token_create)
     create.add_argument("--team", required=True)
     create.add_argument("--scope", required=True, help="some of upload,read,admin")
     create.add_argument("--name", default="", help="what it is for")
     create.add_argument("--expires", type=_more_than_0, metavar="DAYS")
     listing = actions.add_parser("list", help="list tokens, without their secrets")
-    listing.set_defaults(command=token_list)
+    listing.set_defaults(action=token_list)
     listing.add_argument("--team")
     revoke = actions.add_parser("revoke", help="end a token at once")
-    revoke.set_defaults(command=token_revoke)
+    revoke.set_defaults(action=token_revoke)
     revoke.add_argument("id")
     for action in (create, listing, revoke):
         where = action.add_mutually_exclusive_group(required=True)
@@ -148,10 +137,7 @@ def _add_token(commands: Any) -> None:
         action.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def _add_jobs(commands: Any) -> None:
-    text = "Conversions of a server: queued, running, done, failed."
-    jobs = commands.add_parser("jobs", help=text, description=text)
-    jobs.set_defaults(command=jobs_command)
+def _add_jobs(jobs: argparse.ArgumentParser) -> None:
     where = jobs.add_mutually_exclusive_group(required=True)
     where.add_argument("--server", metavar="URL", help=f"with the token in {TOKEN_VARIABLE}")
     where.add_argument("--data", type=_folder, metavar="DIR", help="the server's folder")
@@ -164,10 +150,10 @@ def _add_jobs(commands: Any) -> None:
 
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until stopped."""
-    require("server", "fastapi", "uvicorn", "prometheus_client")
+    require("server", "fastapi", "uvicorn", "prometheus_client", "sqlalchemy")
     from analyzer.server.jobs import memory
     from analyzer.server.limits import Limits
-    from analyzer.server.serve import Wanted, serve
+    from analyzer.server.serve import ServeOptions, serve
 
     workers = args.workers or min(4, os.cpu_count() or 1)
     given = {field: getattr(args, field) for _, field, _, _ in _LIMITS}
@@ -175,9 +161,9 @@ def serve_command(args: argparse.Namespace) -> int:
         given["job_memory_bytes"] = memory.of_a_job(workers, memory.total_bytes())
     limits = replace(Limits(), **{k: v for k, v in given.items() if v is not None})
     serve(
-        Wanted(
+        ServeOptions(
             data=args.data,
-            db=args.db or (None if args.data else args.default_db),
+            db=args.db or (None if args.data else Path(DEFAULT_DB)),
             host=args.host,
             port=args.port,
             workers=workers,
@@ -200,35 +186,31 @@ def _layout(args: argparse.Namespace) -> Layout:
 
 def _tokens(layout: Layout, make: bool = False) -> Tokens:
     """The tokens of a server's folder or lake; only who creates one may make the folder."""
+    require("server", "sqlalchemy")
     from analyzer.server.auth.tokens import Tokens
-    from analyzer.server.db.database import open_state
+    from analyzer.server.db.database import open_database
 
     if make and layout.lake is None:
         layout.check_store()
         layout.make()
-    return Tokens(open_state(layout, make))
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
+    return Tokens(open_database(layout, make))
 
 
 def token_create(args: argparse.Namespace) -> int:
     """Make a token; its text alone goes to stdout."""
-    from analyzer.server.auth.tokens import parse_scopes
+    from analyzer.render.json_text import print_json
+    from analyzer.server.auth.principal import parse_scopes
 
     layout = _layout(args)
     layout.check_team(args.team)  # before a folder is made for it
     scopes = parse_scopes(args.scope)
-    text, row = _tokens(layout, make=True).create(args.team, scopes, args.name, args.expires)
+    text, token = _tokens(layout, make=True).create(args.team, scopes, args.name, args.expires)
     if args.json:
-        _print_json({**row, "token": text})
+        print_json({**asdict(token), "token": text})
         return 0
     sys.stdout.write(text + "\n")
     sys.stderr.write(
-        f"analyzer: token {row['id']} of team {row['team']} for {', '.join(row['scopes'])}; "
+        f"analyzer: token {token.id} of team {token.team} for {', '.join(token.scopes)}; "
         "it is shown this once.\n"
     )
     return 0
@@ -236,23 +218,25 @@ def token_create(args: argparse.Namespace) -> int:
 
 def token_list(args: argparse.Namespace) -> int:
     """List tokens."""
-    rows = _tokens(_layout(args)).all(args.team)
+    from analyzer.render.json_text import print_json
+
+    tokens = _tokens(_layout(args)).all(args.team)
     if args.json:
-        _print_json(rows)
+        print_json(tokens)
         return 0
-    from analyzer.render.report import console, table
+    from analyzer.render.tables import console, table
 
     shown = [
         (
-            row["id"],
-            row["team"],
-            ",".join(row["scopes"]),
-            "active" if row["active"] else "revoked" if row["revoked_at"] else "expired",
-            _day(row["created_at"]),
-            _day(row["expires_at"]),
-            row["name"],
+            token.id,
+            token.team,
+            ",".join(token.scopes),
+            "active" if token.active else "revoked" if token.revoked_at else "expired",
+            _day(token.created_at),
+            _day(token.expires_at),
+            token.name,
         )
-        for row in rows
+        for token in tokens
     ]
     heads = ("id", "team", "scopes", "state", "made", "expires", "name")
     console().print(table([(head, "left") for head in heads], shown, indent=0))
@@ -262,11 +246,12 @@ def token_list(args: argparse.Namespace) -> int:
 def token_revoke(args: argparse.Namespace) -> int:
     """Revoke a token."""
     from analyzer.errors import AnalyzerError
+    from analyzer.render.json_text import print_json
 
     if not _tokens(_layout(args)).revoke(args.id):
         raise AnalyzerError(f"there is no token {args.id!r}; `analyzer token list` has the ids.")
     if args.json:
-        _print_json({"revoked": args.id})
+        print_json({"revoked": args.id})
     else:
         sys.stdout.write(f"revoked: {args.id}\n")
     return 0
@@ -293,21 +278,28 @@ def jobs_command(args: argparse.Namespace) -> int:
         if not args.json:
             sys.stderr.write(f"analyzer: {client.get('/api/v1/usage')['text']}\n")
     else:
-        from analyzer.server.db.database import open_state
-        from analyzer.server.jobs.queue import STATES, Jobs
+        require("server", "sqlalchemy")
+        from analyzer.server.db.database import open_database
+        from analyzer.server.jobs.job import STATES
+        from analyzer.server.jobs.queue import Jobs
 
         states = (args.state,) if args.state else STATES
-        jobs = Jobs(open_state(_layout(args), make=False))
-        rows = jobs.list(args.team, states, args.limit)
+        layout = _layout(args)
+        jobs = Jobs(open_database(layout, make=False))
+        rows = [asdict(job) for job in jobs.list(args.team, states, args.limit)]
+        for row in rows if layout.lake is None else ():
+            del row["server"]  # there is one only
     if args.json:
-        _print_json(rows)
+        from analyzer.render.json_text import print_json
+
+        print_json(rows)
     else:
         _print_jobs(rows)
     return 1 if any(row["state"] == "failed" for row in rows) else 0
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
-    from analyzer.render.report import console, table
+    from analyzer.render.tables import console, table
 
     shown = [
         (
@@ -322,3 +314,33 @@ def _print_jobs(rows: list[dict[str, Any]]) -> None:
     ]
     heads = [("id", "left"), ("state", "left"), ("name", "name"), ("queued", "left")]
     console().print(table([*heads, ("runs", "left"), ("error", "name")], shown, indent=0))
+
+
+def _token_command(args: argparse.Namespace) -> int:
+    """Run the action that was asked for."""
+    return args.action(args)
+
+
+COMMANDS = (
+    Command(
+        "serve",
+        "Serve the pages and an API: uploads, reports, SQL; for one machine or a team.",
+        _add_serve,
+        serve_command,
+        NEEDS,
+    ),
+    Command(
+        "token",
+        "Make, list and revoke the tokens of a team server.",
+        _add_token,
+        _token_command,
+        NEEDS,
+    ),
+    Command(
+        "jobs",
+        "Conversions of a server: queued, running, done, failed.",
+        _add_jobs,
+        jobs_command,
+        NEEDS,
+    ),
+)

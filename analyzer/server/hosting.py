@@ -14,15 +14,14 @@ import pyarrow as pa
 from analyzer.errors import AnalyzerError
 from analyzer.ingest.load import Ingested
 from analyzer.server.auth.policy import OPEN
-from analyzer.server.auth.tokens import Principal
-from analyzer.server.db.database import Row
-from analyzer.server.jobs.queue import STATES
+from analyzer.server.auth.principal import Principal
+from analyzer.server.jobs.job import STATES, Job
 from analyzer.server.service import Service
 from analyzer.server.uploads.uploads import Announced
 
 _PIECE = 1 << 20
 _LOOK_S = 0.1
-_MOST_LET_IN = 10_000
+_MOST_ADMITTED = 10_000
 _KNOWN = tuple(Ingested.__dataclass_fields__)
 
 
@@ -34,23 +33,23 @@ class ServiceHosting:
 
     @property
     def has_identity_provider(self) -> bool:
-        return self._service.door.oidc is not None
+        return self._service.policy.oidc is not None
 
     def visitor(self, session: str | None, claims: Mapping[str, Any] | None) -> Principal | None:
         if session and (found := self._service.tokens.session(session)) and found.may("read"):
             return found
-        provider = self._service.door.oidc
+        provider = self._service.policy.oidc
         if provider is not None:
             team = provider.team_of(claims) if claims else None
             name = str((claims or {}).get("email", "somebody"))
             return Principal(team, frozenset(("read", "upload")), None, name) if team else None
         return None if self._service.needs_login() else OPEN
 
-    def let_in(self, page_session: str) -> None:
-        known = self._service.let_in
+    def admit(self, page_session: str) -> None:
+        known = self._service.admitted
         known.pop(page_session, None)
         known[page_session] = None
-        while len(known) > _MOST_LET_IN:
+        while len(known) > _MOST_ADMITTED:
             known.pop(next(iter(known)), None)
 
     def store(self, visitor: Principal) -> Path:
@@ -66,7 +65,7 @@ class ServiceHosting:
     ) -> pa.Table:
         return self._service.sql.run(visitor.team, sql, limit, time_limit_s, cancel).rows
 
-    def jobs(self, visitor: Principal, limit: int = 200) -> tuple[list[Row], dict[str, int]]:
+    def jobs(self, visitor: Principal, limit: int = 200) -> tuple[list[Job], dict[str, int]]:
         jobs = self._service.jobs
         return jobs.list(visitor.team, STATES, limit), jobs.counts(visitor.team)
 
@@ -77,7 +76,7 @@ class ServiceHosting:
         self._check_upload(visitor)
         self._service.uploads.quotas.check_queue(visitor.team)
         again = self._service.jobs.retry(visitor.team, job_id)
-        self._service.pool.wake()
+        self._service.workers.wake()
         return again is not None
 
     def keep(self, visitor: Principal, name: str, form: str | None, content: IO[bytes]) -> str:
@@ -93,13 +92,13 @@ class ServiceHosting:
         wanted = Announced(sha256, size, form, label, None, {"file": name[-200:]})
         uploads = self._service.uploads
         upload = uploads.announce(visitor.team, wanted, visitor.token_id)
-        if upload["state"] != "stored":
-            with uploads.writer(upload, upload["offset"]) as stream:
-                content.seek(upload["offset"])
+        if not upload.is_stored:
+            with uploads.writer(upload, upload.offset) as stream:
+                content.seek(upload.offset)
                 while piece := content.read(_PIECE):
                     stream.write(piece)
                 uploads.complete(upload)
-            self._service.pool.wake()
+            self._service.workers.wake()
         return sha256
 
     def results(
@@ -109,13 +108,13 @@ class ServiceHosting:
         found: list[Ingested] = []
         for sha256 in hashes:
             job = self._service.jobs.of_upload(visitor.team, sha256)
-            while job and job["state"] in ("queued", "running") and time.monotonic() < deadline:
+            while job and not job.has_ended and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
                 job = self._service.jobs.of_upload(visitor.team, sha256)
-            if job and job["state"] in ("done", "failed"):
-                found += [_ingested(result) for result in job["results"]]
-                if job["error"] and not job["results"]:
-                    found.append(Ingested(str(job["name"]), "failed", error=job["error"]))
+            if job and job.has_ended:
+                found += [_ingested(result) for result in job.results]
+                if job.error and not job.results:
+                    found.append(Ingested(str(job.name), "failed", error=job.error))
         return found
 
     def _check_upload(self, visitor: Principal) -> None:

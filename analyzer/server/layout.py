@@ -10,7 +10,7 @@
 
 A team reads its own files only, so a mistake in a query cannot show another's rows. `--db FILE` is
 the same with DATA = FILE.data and FILE as the store of the team "default". If that is a lake, what
-must not be lost is elsewhere (`state.py`, `blobs.py`), and of these folders uploads/, work/ and
+must not be lost is elsewhere (`db`, `blobs.py`), and of these folders uploads/, work/ and
 snapshots/ are used.
 """
 
@@ -87,7 +87,7 @@ class Layout:
         return self.db if open_store(self.db).has_many_writers else None
 
     @property
-    def state(self) -> Path:
+    def database(self) -> Path:
         return self.data / "server.sqlite"
 
     @property
@@ -137,7 +137,7 @@ class Layout:
         Raises:
             AnalyzerError: It is not, or is no server's.
         """
-        if not self.state.is_file():
+        if not self.database.is_file():
             raise AnalyzerError(f"{self.data} is no folder of a server: it has no server.sqlite.")
 
     def check_store(self) -> None:

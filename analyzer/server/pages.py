@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from analyzer.server.auth.tokens import SESSION_COOKIE, Principal
+from analyzer.server.auth.principal import SESSION_COOKIE, Principal
+from analyzer.server.jobs.job import Job
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ class Hosting(Protocol):
         """
         ...
 
-    def let_in(self, page_session: str) -> None:
+    def admit(self, page_session: str) -> None:
         """Somebody of a team looks through this session of Streamlit's: it may take files."""
         ...
 
@@ -45,12 +46,10 @@ class Hosting(Protocol):
     def run_sql(
         self, visitor: Principal, sql: str, limit: int, time_limit_s: float, cancel: threading.Event
     ) -> pa.Table:
-        """Rows of a statement; see `analyzer.server.sql`."""
+        """Rows of a statement; see `analyzer.server.sql.runner`."""
         ...
 
-    def jobs(
-        self, visitor: Principal, limit: int = 200
-    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    def jobs(self, visitor: Principal, limit: int = 200) -> tuple[list[Job], dict[str, int]]:
         """Conversions of a visitor's team, newest first, and how many are in each state."""
         ...
 
@@ -104,4 +103,13 @@ def current() -> Hosting | None:
     return _current
 
 
-__all__ = ["ENTRY_POINTS", "SESSION_COOKIE", "Hosting", "MakeApp", "Principal", "current", "host"]
+__all__ = [
+    "ENTRY_POINTS",
+    "SESSION_COOKIE",
+    "Hosting",
+    "Job",
+    "MakeApp",
+    "Principal",
+    "current",
+    "host",
+]

@@ -21,23 +21,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import AnalyzerError
-from analyzer.server import discovery as owner
-from analyzer.server import logs
+from analyzer.server import discovery, logs
 from analyzer.server.auth import oidc
-from analyzer.server.auth.policy import is_loopback
+from analyzer.server.auth.policy import AccessPolicy, is_loopback
 from analyzer.server.hosting import ServiceHosting
-from analyzer.server.http import app as api
-from analyzer.server.http import timeouts as slow
-from analyzer.server.http.middleware import PAGE_UPLOAD_BYTES, Asgi, Front
+from analyzer.server.http import app, timeouts
+from analyzer.server.http.middleware import PAGE_UPLOAD_BYTES, Asgi, Middleware
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.pages import ENTRY_POINTS, MakeApp
-from analyzer.server.service import Door, Service, build
+from analyzer.server.service import Service, build
 from analyzer.store import open_store
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ServeOptions:
     """What the command line asks for; `db` without `data` serves one store on this machine, `db`
     with `data` is a lake that several servers share, each with a folder of its own.
     """
@@ -54,26 +52,26 @@ class Wanted:
     limits: Limits = field(default_factory=Limits)
 
 
-def serve(wanted: Wanted) -> None:
+def serve(options: ServeOptions) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises:
         AnalyzerError: The address, the data folder or the identity provider is not as it must be.
     """
-    layout = _layout(wanted)
+    layout = _layout(options)
     layout.check_store()
-    # One of several servers is nobody's way to the store: commands go to the lake themselves.
-    noted = layout.db if wanted.data is None else None
-    secret = owner.new_secret() if noted is not None else None
-    door = Door(
-        is_loopback(wanted.host),
-        wanted.no_login,
+    # One of several servers leaves no note: commands go to the lake themselves.
+    noted = layout.db if options.data is None else None
+    secret = discovery.new_secret() if noted is not None else None
+    policy = AccessPolicy(
+        is_loopback(options.host),
+        options.no_login,
         secret,
-        oidc.read(wanted.oidc) if wanted.oidc else None,
+        oidc.read(options.oidc) if options.oidc else None,
     )
     with ExitStack() as stack:
-        bound = stack.enter_context(_bound(wanted.host, wanted.port))
-        shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        bound = stack.enter_context(_bound(options.host, options.port))
+        shown = f"[{options.host}]" if ":" in options.host else options.host
         port = bound.getsockname()[1]
         with ExitStack() as undo, _folder_errors(layout.data):
             absent = [p for p in (layout.data, *layout.data.parents) if not p.exists()]
@@ -82,44 +80,44 @@ def serve(wanted: Wanted) -> None:
             stack.enter_context(_only_server(layout))
             if is_new:
                 undo.callback(_remove, layout.data, absent)
-            service = build(layout, wanted.limits, door, wanted.workers, logs.to_stderr)
-            _check_door(wanted, service)
-            pages = _pages(service, wanted) if wanted.pages else None
-            front = Front(service, cast("Asgi", api.build(service)), pages)
+            service = build(layout, options.limits, policy, options.workers, logs.to_stderr)
+            _check_login(options, service)
+            pages = _pages(service, options) if options.pages else None
+            application = Middleware(service, cast("Asgi", app.build(service)), pages)
             service.start()
             undo.callback(service.close, 0.0)
             if noted is not None and secret is not None:
-                here = "127.0.0.1" if wanted.host in ("0.0.0.0", "::") else shown
-                owner.leave_note(noted, f"http://{here}:{port}", secret)
+                here = "127.0.0.1" if options.host in ("0.0.0.0", "::") else shown
+                discovery.leave_note(noted, f"http://{here}:{port}", secret)
             undo.pop_all()
         stack.callback(service.log, "stopped")
         if noted is not None:
-            stack.callback(owner.take_note_away, noted)
-        stack.callback(service.close, wanted.grace_seconds)
+            stack.callback(discovery.take_note_away, noted)
+        stack.callback(service.close, options.grace_seconds)
         service.log(
             "serving",
             url=f"http://{shown}:{port}",
             data=str(layout.data),
             login="needed" if service.needs_login() else "not needed",
             pages=pages is not None,
-            workers=wanted.workers,
+            workers=options.workers,
         )
-        _run(front, bound, wanted)
+        _run(application, bound, options)
 
 
-def _layout(wanted: Wanted) -> Layout:
-    if wanted.db is None:
-        if wanted.data is None:
+def _layout(options: ServeOptions) -> Layout:
+    if options.db is None:
+        if options.data is None:
             raise AnalyzerError("there is nothing to serve; name a store with --db.")
-        return Layout(wanted.data)
-    if wanted.data is None:
-        return Layout.of_store(wanted.db)
-    if not open_store(wanted.db).has_many_writers:
+        return Layout(options.data)
+    if options.data is None:
+        return Layout.of_store(options.db)
+    if not open_store(options.db).has_many_writers:
         raise AnalyzerError(
-            f"--db {wanted.db} with --data is for a lake (*.toml), which several servers share; "
+            f"--db {options.db} with --data is for a lake (*.toml), which several servers share; "
             "leave one of the two out."
         )
-    return Layout(wanted.data, wanted.db)
+    return Layout(options.data, options.db)
 
 
 def _remove(data: Path, absent: list[Path]) -> None:
@@ -148,16 +146,21 @@ def _folder_errors(data: Path) -> Generator[None, None, None]:
         ) from error
 
 
-def _check_door(wanted: Wanted, service: Service) -> None:
-    door = service.door
-    for team in door.oidc.hostbound.teams.values() if door.oidc else ():
+def _check_login(options: ServeOptions, service: Service) -> None:
+    policy = service.policy
+    for team in policy.oidc.hostbound.teams.values() if policy.oidc else ():
         service.layout.check_team(team)
-    if door.is_loopback or door.open_by_order or door.oidc is not None or service.tokens.any():
+    if (
+        policy.is_loopback
+        or policy.open_by_order
+        or policy.oidc is not None
+        or service.tokens.any()
+    ):
         return
     lake_file = service.layout.lake
     where = f"--db {lake_file}" if lake_file else f"--data {service.layout.data}"
     raise AnalyzerError(
-        f"{wanted.host} can be reached by others and nobody could log in yet: make a token first, "
+        f"{options.host} can be reached by others and nobody could log in yet: make a token first, "
         f"`analyzer token create {where} --team default --scope admin`, or "
         "name an identity provider with --oidc, or say --no-login-i-know."
     )
@@ -198,20 +201,20 @@ def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
         bound.close()
 
 
-def _run(front: Front, bound: socket.socket, wanted: Wanted) -> None:
+def _run(application: Middleware, bound: socket.socket, options: ServeOptions) -> None:
     import uvicorn
 
     config = uvicorn.Config(
-        cast("Any", front),
-        http=slow.protocol(wanted.limits.slow_seconds),
+        cast("Any", application),
+        http=timeouts.protocol(options.limits.slow_seconds),
         ws="websockets-sansio",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        h11_max_incomplete_event_size=wanted.limits.header_bytes,
+        h11_max_incomplete_event_size=options.limits.header_bytes,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, int(wanted.grace_seconds)),
+        timeout_graceful_shutdown=max(1, int(options.grace_seconds)),
         ws_max_size=PAGE_UPLOAD_BYTES,
         proxy_headers=False,
     )
@@ -227,7 +230,7 @@ def _ended(number: int, frame: object) -> None:
     """The server has ended by this signal already."""
 
 
-def _pages(service: Service, wanted: Wanted) -> Asgi | None:
+def _pages(service: Service, options: ServeOptions) -> Asgi | None:
     """The web app as part of this process; None if it is not installed.
 
     It is found by its entry point: the analyzer imports neither it nor its library.
@@ -235,13 +238,13 @@ def _pages(service: Service, wanted: Wanted) -> Asgi | None:
     found = entry_points(group=ENTRY_POINTS)
     if not found or importlib.util.find_spec("streamlit") is None:
         return None
-    provider = service.door.oidc
+    provider = service.policy.oidc
     make = cast("MakeApp", next(iter(found)).load())
-    app = make(
+    pages = make(
         ServiceHosting(service),
-        wanted.host,
-        wanted.port,
+        options.host,
+        options.port,
         PAGE_UPLOAD_BYTES,
         provider.auth if provider else None,
     )
-    return cast("Asgi", app)
+    return cast("Asgi", pages)

@@ -100,33 +100,35 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
     """Of each phase: figures of the profiled steps, un-profiled step times, the ledger."""
     steps = queries.steps(connection, run_id)
     run = queries.run(connection, run_id)
-    manifest = json.loads(run["manifest"])
+    manifest = json.loads(run.manifest or "")
     base = _parameters(entry)
     clocks = (manifest["environment"] or {}).get("gpu_clocks") or {}
     for key, value in clocks.items():
         yield result(f"gpu_{key}", key.rpartition("_")[2], {**base, "grain": "recording"}, [value])
     unprofiled = _unprofiled(connection, run_id)
-    for phase in dict.fromkeys(step["phase"] for step in steps):
-        own = [step for step in steps if step["phase"] == phase]
+    for phase in dict.fromkeys(step.phase for step in steps):
+        own = [step for step in steps if step.phase == phase]
         tags = {**base, "phase": phase, "grain": "step"}
         for metric, key in STEP_FIGURES.items():
-            values = [step[key] for step in own if step[key] is not None]
+            values = [ns for step in own if (ns := getattr(step, key)) is not None]
             yield result(metric, "ns", tags, values)
         for metric, key in STEP_COUNTS.items():
-            yield result(metric, "count", tags, [step[key] for step in own])
+            yield result(metric, "count", tags, [getattr(step, key) for step in own])
         for metric in ("hdbi", "hdbi_busy"):
-            yield result(metric, "", tags, [s[metric] for s in own if s[metric] is not None])
+            yield result(
+                metric, "", tags, [v for s in own if (v := getattr(s, metric)) is not None]
+            )
         accounts: dict[str, list[int]] = defaultdict(list)
         exposed: dict[str, list[int]] = defaultdict(list)
         for step in own:
-            for account, ns in step["ledger"].items():
-                accounts[account].append(ns["ns"])
-                exposed[account].append(ns["exposed_ns"])
+            for account, time in step.ledger.items():
+                accounts[account].append(time.ns)
+                exposed[account].append(time.exposed_ns)
         for account, values in accounts.items():
             if any(values):
                 yield result("account", "ns", {**tags, "account": account}, values)
                 yield result("exposed", "ns", {**tags, "account": account}, exposed[account])
-        sums = [sum(e["ns"] for e in step["ledger"].values()) - step["wall_ns"] for step in own]
+        sums = [sum(e.ns for e in step.ledger.values()) - step.wall_ns for step in own]
         yield result("ledger_less_wall", "ns", tags, sums)
         if phase in unprofiled:
             yield result("step_unprofiled", "ns", {**tags, "grain": "step"}, unprofiled[phase])
@@ -153,35 +155,39 @@ def _predictions(
     for name, entry in runs.items():
         if entry["mode"] != "eager" or entry["item"] not in (2, 8):
             continue
-        if not queries.totals(connection, ids[name])["kernels"]:
+        if not queries.totals(connection, ids[name]).kernels:
             continue  # rehearsed on a CPU
         value = prediction.predict(connection, ids[name], CHANGES)
         graph = ids.get(name.removesuffix("-eager") + "-graph")
         unprofiled = _unprofiled(connection, graph) if graph else {}
-        for phase, figures in value["phases"].items():
+        for phase, figures in value.phases.items():
             tags = {**_parameters(entry), "phase": phase, "grain": "phase"}
             for key in ("replay_error", "fit_error", "host_scale"):
-                yield result(key, "", tags, [figures[key]])
-        for one in value["predictions"]:
-            tags = {**_parameters(entry), "item": 8, "phase": one["phase"], "change": one["what"]}
+                yield result(key, "", tags, [getattr(figures, key)])
+        for one in value.predictions:
+            tags = {**_parameters(entry), "item": 8, "phase": one.phase, "change": one.what}
             for key in ("predicted_ns", "low_ns", "high_ns", "base_ns"):
-                if one[key] is not None:
-                    yield result(key[:-3], "ns", {**tags, "grain": "median step"}, [one[key]])
+                if getattr(one, key) is not None:
+                    yield result(
+                        key[:-3], "ns", {**tags, "grain": "median step"}, [getattr(one, key)]
+                    )
             for key in ("nodes", "pieces"):
-                if one[key] is not None:
-                    yield result(key, "count", {**tags, "grain": "median step"}, [one[key]])
-            if graph and one["what"] == "graphs" and one["phase"] in unprofiled:
-                yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled[one["phase"]])
-                events, others = (_events(connection, r, one["phase"]) for r in (ids[name], graph))
+                if getattr(one, key) is not None:
+                    yield result(
+                        key, "count", {**tags, "grain": "median step"}, [getattr(one, key)]
+                    )
+            if graph and one.what == "graphs" and one.phase in unprofiled:
+                yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled[one.phase])
+                events, others = (_events(connection, r, one.phase) for r in (ids[name], graph))
                 differ = (events - others).total() + (others - events).total()
                 tags = {**tags, "events": events.total(), "grain": "first step"}
                 yield result("events_that_differ", "count", tags, [differ])
         if graph:
             gaps = queries.graph_gaps(connection, graph)
             for key in ("p5_ns", "mean_ns", "p95_ns"):
-                if gaps["n"]:
-                    tags = {**_parameters(entry), "item": 8, "of": key[:-3], "gaps": gaps["n"]}
-                    yield result("graph_gap", "ns", {**tags, "grain": "gap"}, [gaps[key]])
+                if gaps.n:
+                    tags = {**_parameters(entry), "item": 8, "of": key[:-3], "gaps": gaps.n}
+                    yield result("graph_gap", "ns", {**tags, "grain": "gap"}, [getattr(gaps, key)])
 
 
 def _events(connection: Connection, run_id: str, phase: str) -> Counter[str]:
@@ -198,18 +204,18 @@ def _events(connection: Connection, run_id: str, phase: str) -> Counter[str]:
 def _compiled(connection: Connection) -> Iterator[Result]:
     """The package's eager and compiled samples: bounds, and what a compiled step took."""
     eager, compiled = (queries.find_run(connection, name) for name in COMPILED)
-    (one,) = prediction.predict(connection, eager, ("compile",))["predictions"]
+    (one,) = prediction.predict(connection, eager, ("compile",)).predictions
     tags = {"item": 8, "name": COMPILED[0], "change": "compile", "grain": "median step"}
     for key in ("low_ns", "high_ns"):
-        yield result(f"compile_{key[:-3]}", "ns", tags, [one[key]])
-    steps = [step["elapsed_ns"] for step in queries.steps(connection, compiled)]
+        yield result(f"compile_{key[:-3]}", "ns", tags, [getattr(one, key)])
+    steps = [step.elapsed_ns for step in queries.steps(connection, compiled)]
     yield result("compile_measured", "ns", {**tags, "grain": "profiled step"}, steps)
 
 
 def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[Result]:
     """The pinned host's run predicts those with less of the core."""
     base = ids.get("gpt2-slow-pinned-eager")
-    if base is None or not queries.totals(connection, base)["kernels"]:
+    if base is None or not queries.totals(connection, base).kernels:
         return
     for label, share in SHARES.items():
         other = ids.get(f"gpt2-slow-{label}-eager")
@@ -217,14 +223,14 @@ def _slow_predictions(connection: Connection, ids: dict[str, str]) -> Iterator[R
             continue
         unprofiled = _unprofiled(connection, other)
         what = f"cpu-faster:{share:.4f}"
-        for one in prediction.predict(connection, base, (what,))["predictions"]:
-            tags = {"item": 6, "load": label, "phase": one["phase"], "share": round(share, 4)}
+        for one in prediction.predict(connection, base, (what,)).predictions:
+            tags = {"item": 6, "load": label, "phase": one.phase, "share": round(share, 4)}
             for key in ("predicted_ns", "low_ns", "high_ns", "base_ns"):
-                if one[key] is not None:
-                    yield result(key[:-3], "ns", {**tags, "grain": "median step"}, [one[key]])
-            yield result(
-                "measured", "ns", {**tags, "grain": "step"}, unprofiled.get(one["phase"], [])
-            )
+                if getattr(one, key) is not None:
+                    yield result(
+                        key[:-3], "ns", {**tags, "grain": "median step"}, [getattr(one, key)]
+                    )
+            yield result("measured", "ns", {**tags, "grain": "step"}, unprofiled.get(one.phase, []))
 
 
 def _floors(folder: Path) -> Iterator[Result]:

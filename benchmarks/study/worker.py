@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,8 @@ class _Bench:
 
     def record(self, job: Job) -> None:
         """A run directory by `collector record`'s own function, on a model that may be here yet."""
-        from collector.record import Request, record
+        from collector.record.request import Request, Variant
+        from collector.record.session import record
 
         shutil.rmtree(self.out / job.name, ignore_errors=True)
         request = Request(
@@ -93,18 +94,18 @@ class _Bench:
             warmup=job.warmup,
             latency_runs=job.latency_runs,
             trace_runs=job.trace_runs,
-            replay_runs=job.replay_runs,
-            replay=job.replay,
+            replay_runs=job.replay_runs if job.replay else None,
+            floor_runs=job.replay_runs,
             all_logits=job.all_logits,
-            steady_budget_s=0.0,  # some jobs take the core away on purpose
         )
-        record(request, self.out / job.name, job.name, self.loaded(job, request))
+        variant = Variant(request, job.name, self.out / job.name)
+        record([variant], self.loaded(job, request))
 
     def loaded(self, job: Job, request: Any) -> Any:
         """The job's model; the hybrid runtime changes the one it is given: not kept."""
         import torch
 
-        from collector import models
+        from collector.workloads import models
 
         key = (job.model, job.attention)
         gc.collect()
@@ -125,10 +126,10 @@ class _Bench:
 
     def floor(self, job: Job) -> None:
         """As `collector floor --json`."""
-        from collector import kernel_replay
+        from collector.replay import kernel_replay
 
         if not self.rehearse:
-            self.write(job, kernel_replay.floor(self.device, job.replay_runs))
+            self.write(job, asdict(kernel_replay.floor(self.device, job.replay_runs)))
 
     def fresh(self, job: Job) -> None:
         """A whole process of `collector record`."""
@@ -136,10 +137,10 @@ class _Bench:
         options = {
             "model": self.source(job.model), "prompt-len": job.prompt_len,
             "new-tokens": job.new_tokens, "warmup": job.warmup, "latency-runs": job.latency_runs,
-            "trace-runs": job.trace_runs, "replay-runs": job.replay_runs, "device": self.device,
+            "trace-runs": job.trace_runs, "replay": "off", "device": self.device,
             "out": self.out / job.name, "name": job.name,
         }  # fmt: skip
-        command = [sys.executable, "-m", "collector.cli", "record", "--no-replay"]
+        command = [sys.executable, "-m", "collector.cli", "record"]
         command += [text for key, value in options.items() for text in (f"--{key}", str(value))]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=HANG_S - 10)
 
@@ -149,16 +150,17 @@ class _Bench:
             return
         import torch
 
-        from collector import host_speed, kernel_replay, op_calls, trace_pass, workloads
-        from collector.record import Request
+        from collector.record import trace_pass
+        from collector.record.request import Request
+        from collector.replay import kernel_replay, op_calls
+        from collector.workloads import make
 
         model = self.loaded(job, Request("gpt2"))
-        as_it_is = host_speed.Steadiness(host_speed.of_latency([host_speed.calibrate()]), 0.0)
         with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
-            ids = workloads.prompt_ids(model, 1, job.prompt_len, 0, None)
-            workload, _ = workloads.make(model, "eager", ids, 2, self.device)
+            ids = make.prompt_ids(model, 1, job.prompt_len, 0, None)
+            workload, _ = make.make(model, "eager", ids, 2, self.device)
             trace, nodes = Path(folder) / "trace.json", Path(folder) / "nodes.json"
-            trace_pass.record(workload, 2, self.device, trace, as_it_is)
+            trace_pass.record(workload, 2, self.device, trace)
             trace_pass.record_execution_trace(workload, 2, self.device, nodes)
             events = op_calls.load_trace(trace)
             calls = op_calls.from_run([events], op_calls.load_execution_trace(nodes))
@@ -168,7 +170,8 @@ class _Bench:
                 replayed, floors = kernel_replay.replay(calls, self.device, job.replay_runs, None)
             finally:
                 kernel_replay.BLOCK = before
-        self.write(job, {"block": size, **replayed, "floors": floors["floors"]})
+        found = {"block": size, **asdict(replayed), "floors": asdict(floors)["floors"]}
+        self.write(job, found)
 
     def graph_nodes(self, job: Job) -> None:
         """Un-profiled time of a replay with its wait, by the number of nodes: what a graph launch

@@ -11,7 +11,7 @@ import pytest
 from analyzer import cli
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import Ingested, ingest
-from analyzer.store import database, open_store, sandbox
+from analyzer.store import open_store, sandbox
 from analyzer.store.verify import verify
 from analyzer.store.write import RUN_TABLES
 from fleet.copies import copies
@@ -62,7 +62,7 @@ def test_wrong_keys_are_one_line(
     s3_lake: Path, samples_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    monkeypatch.setattr(database, "LOCK_PATIENCE_S", 1.0)
+    monkeypatch.setattr("analyzer.ingest.load.LOCK_PATIENCE_S", 1.0)
     (result,) = ingest(samples_dir / "gpt2-bs1-s512", s3_lake)
     assert result.state == "failed"
     assert "\n" not in (result.error or "")

@@ -1,4 +1,4 @@
-"""The pages and the server on a lake: they read and load through the same door."""
+"""The pages and the server on a lake: they read and load by the same way."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_every_page_shows_a_lake_and_what_is_loaded_meanwhile(
 ) -> None:
     monkeypatch.setenv("HOSTBOUND_DB", str(filled))
     for page in PAGES:
-        app = AppTest.from_file(str(ROOT / "webapp" / "app.py"), default_timeout=90)
+        app = AppTest.from_file(str(ROOT / "webapp" / "app.py"), default_timeout=240)
         if page == "compare":
             app.query_params["runs"] = f"{EAGER},{GRAPH}"
         if page != "runs":
             app.switch_page(f"pages/{page}.py")
         app.run()
         assert not app.exception, (page, [element.value for element in app.exception])
-    app = AppTest.from_file(str(ROOT / "webapp" / "app.py"), default_timeout=90).run()
+    app = AppTest.from_file(str(ROOT / "webapp" / "app.py"), default_timeout=240).run()
     assert len(app.dataframe[0].value) == 2
     ingest(samples_dir / "gpt2-prefill-bs2-s512", filled)
     app.run()
@@ -73,12 +73,12 @@ def server(filled: Path) -> Iterator[Callable[..., Any]]:
             {"content-type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=240) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             return json.load(error)
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -86,7 +86,7 @@ def server(filled: Path) -> Iterator[Callable[..., Any]]:
         time.sleep(0.1)
     yield ask
     process.send_signal(signal.SIGTERM)
-    process.wait(30)
+    process.wait(240)
 
 
 def test_a_server_on_a_lake_lists_answers_sql_and_loads(

@@ -6,8 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import statistics
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,19 +16,17 @@ from schemas.run_directory import read_manifest
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_each_launch_api_has_a_floor_of_microseconds() -> None:
-    from collector import kernel_replay
+    from collector.replay import kernel_replay
 
     floors = kernel_replay.floor("cuda:0", 50)
 
-    assert floors["missing"] == {}
+    assert floors.missing == {}
     medians = {
-        entry["launch_api"]: statistics.median(entry["samples_ns"])
-        for entry in floors["floors"]
-        if entry["definition"] == "api_start_to_kernel_start"
+        entry.launch_api: statistics.median(entry.samples_ns)
+        for entry in floors.floors
+        if entry.definition == "api_start_to_kernel_start"
     }
     assert set(medians) == {
         "cuLaunchKernel",
@@ -43,7 +39,8 @@ def test_each_launch_api_has_a_floor_of_microseconds() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from collector.record import Request, record
+    from collector.record.request import Request, Variant
+    from collector.record.session import record
 
     request = Request(
         model="gpt2",
@@ -53,20 +50,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         latency_runs=3,
         trace_runs=1,
         replay_runs=12,
-        steady_budget_s=2.0,
     )
-    return record(request, tmp_path_factory.mktemp("runs") / "gpt2", "gpt2")
+    (written,) = record([Variant(request, "gpt2", tmp_path_factory.mktemp("runs") / "gpt2")])
+    return written
 
 
 def test_a_run_of_graphs_has_the_tokens_of_the_eager_one() -> None:
     import torch
 
-    from collector import models, workloads
+    from collector.workloads import make, models
 
     with torch.inference_mode():
         model = models.load("gpt2", "bf16", "cuda:0", 0, "sdpa")
-        ids = workloads.prompt_ids(model, 2, 32, 0, None)
-        made = {m: workloads.make(model, m, ids, 4, "cuda:0")[0] for m in ("eager", "graph")}
+        ids = make.prompt_ids(model, 2, 32, 0, None)
+        made = {m: make.make(model, m, ids, 4, "cuda:0")[0] for m in ("eager", "graph")}
         tokens = {m: [w.prefill(), *(w.decode() for _ in range(3))] for m, w in made.items()}
         again = [made["graph"].prefill(), *(made["graph"].decode() for _ in range(3))]
 
@@ -98,7 +95,7 @@ def test_every_op_call_of_a_dense_model_is_replayed(run: Path) -> None:
 
 
 def test_the_traced_kernels_are_among_the_replayed_ones(run: Path) -> None:
-    from collector import op_calls
+    from collector.replay import op_calls
 
     ops = json.loads((run / "kernel_replay.json").read_bytes())["ops"]
     replayed = {kernel["name"] for op in ops for kernel in op["kernels"]}
@@ -112,7 +109,7 @@ def test_the_traced_kernels_are_among_the_replayed_ones(run: Path) -> None:
 
 
 def test_a_replay_can_be_done_again(run: Path) -> None:
-    from collector.replay_again import replay_again
+    from collector.replay.recorded_run import replay_again
 
     before = read_manifest(run).files
 
@@ -123,11 +120,12 @@ def test_a_replay_can_be_done_again(run: Path) -> None:
     assert after["kernel_replay.json"] != before["kernel_replay.json"]
 
 
-def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_host_was(
+def test_another_run_has_the_kernel_sequences_and_says_how_fast_the_host_was(
     run: Path, tmp_path: Path
 ) -> None:
     """Times are not asserted: what a host does meanwhile is its own affair."""
-    from collector.record import Request, record
+    from collector.record.request import Request, Variant
+    from collector.record.session import record
 
     request = Request(
         model="gpt2",
@@ -136,67 +134,58 @@ def test_a_run_like_another_has_its_kernel_sequences_and_both_say_how_fast_the_h
         warmup=2,
         latency_runs=3,
         trace_runs=2,
-        replay_runs=12,
-        replay=False,
-        steady_budget_s=5.0,
-        like=run,
+        replay_runs=None,
+        floor_runs=12,
     )
-    second = record(request, tmp_path / "second", "second")
+    (written,) = record([Variant(request, "second", tmp_path / "second")])
 
-    first, like = read_manifest(run), read_manifest(second)
+    first, second = read_manifest(run), read_manifest(written)
     assert first.host_speed is not None
-    assert like.host_speed is not None
-    assert like.host_speed.like == first.run_id
+    assert second.host_speed is not None
     assert len(first.trace_speeds_ns()) == 2
-    assert len(like.trace_speeds_ns()) == 4
-    assert len(like.host_speed.floor_ns or []) == 2
-    assert all(len(trace.unprofiled_step_wall_ns or []) == 3 for trace in like.traces)
+    assert len(second.trace_speeds_ns()) == 4
+    assert len(second.host_speed.floor_ns or []) == 2
+    assert all(len(trace.unprofiled_step_wall_ns or []) == 3 for trace in second.traces)
     sequences = [kernels(run / "trace.json.gz")]
-    sequences += [kernels(second / trace.file) for trace in like.traces]
+    sequences += [kernels(written / trace.file) for trace in second.traces]
     assert len(sequences[0]) > 300
     assert sequences[1] == sequences[0]
     assert sequences[2] == sequences[0]
 
 
-def test_an_eager_run_and_one_of_graphs_are_recorded_in_turns(tmp_path: Path) -> None:
-    """Two processes on one GPU: traces alternate and do not overlap, the floor is in parts."""
-    common = [sys.executable, "-m", "collector.cli", "record", "--model", "gpt2"]
-    common += ["--prompt-len", "32", "--new-tokens", "3", "--warmup", "2"]
-    common += ["--latency-runs", "6", "--trace-runs", "3", "--no-replay", "--replay-runs", "12"]
-    common += ["--turns", str(tmp_path / "turns")]
-    started = [
-        subprocess.Popen(
-            [*common, "--mode", mode, "--out", str(tmp_path / mode), "--name", mode],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for mode in ("eager", "graph")
-    ]
-    for process in started:
-        _, said = process.communicate(timeout=200)
-        assert process.returncode == 0, said
+def test_an_eager_run_and_one_of_graphs_are_recorded_interleaved(tmp_path: Path) -> None:
+    """One process: traces alternate and do not overlap, the floor is the same in both runs."""
+    from collector import cli
 
-    runs = [read_manifest(tmp_path / mode) for mode in ("eager", "graph")]
-    runs.sort(key=lambda run: run.turns.seat if run.turns else 0)
+    options = ["--model", "gpt2", "--prompt-len", "32", "--new-tokens", "3", "--warmup", "2"]
+    options += ["--latency-runs", "6", "--trace-runs", "3", "--replay", "off"]
+    options += ["--mode", "eager", "--mode", "graph", "--out", str(tmp_path), "--name", "gpt2"]
+    assert cli.main(["record", *options]) == 0
+
+    runs = [tmp_path / "gpt2-eager", tmp_path / "gpt2-graph"]
     spans: list[tuple[int, int, str]] = []
-    for run, other in zip(runs, reversed(runs), strict=True):
-        assert run.turns is not None
-        assert [partner.run_id for partner in run.turns.partners] == [other.run_id]
-        assert run.turns.cpu is not None
-        assert run.host_speed is not None
-        assert len(run.host_speed.floor_ns or []) == 2 * 5
-        floors = json.loads((tmp_path / run.name / "null_kernel.json").read_bytes())["floors"]
-        of_starts = [f for f in floors if f["definition"] == "api_start_to_kernel_start"]
-        assert [len(entry["samples_ns"]) for entry in of_starts] == [15] * 4
-        timed = [trace.file for trace in run.traces if trace.role == "trace"]
-        spans += [(*span(tmp_path / run.name / file), run.name) for file in timed]
+    for run, variant in zip(runs, (1, 2), strict=True):
+        manifest = read_manifest(run)
+        assert manifest.group is not None
+        assert (manifest.group.variant, manifest.group.variants) == (variant, 2)
+        assert manifest.group.cpu is not None
+        assert manifest.host_speed is not None
+        assert len(manifest.host_speed.floor_ns or []) == 2 * 3
+        timed = [trace.file for trace in manifest.traces if trace.role == "trace"]
+        spans += [(*span(run / file), run.name) for file in timed]
+    floors = [(run / "null_kernel.json").read_bytes() for run in runs]
+    of_starts = [
+        entry
+        for entry in json.loads(floors[0])["floors"]
+        if entry["definition"] == "api_start_to_kernel_start"
+    ]
+    assert [len(entry["samples_ns"]) for entry in of_starts] == [150] * 4
+    assert floors[0] == floors[1]
     spans.sort()
-    # The turn before the first trace is that of a profiled request which does not count.
-    assert [name for _, _, name in spans] == [runs[n].name for n in (1, 0, 0, 1, 1, 0)]
+    eager, graph = (run.name for run in runs)
+    assert [name for _, _, name in spans] == [eager, graph, graph, eager, eager, graph]
     assert all(before[1] < after[0] for before, after in pairwise(spans))
-    eager = [tmp_path / "eager" / f"trace{n}.json.gz" for n in ("", "-2", "-3")]
-    sequences = [kernels(path) for path in eager]
+    sequences = [kernels(runs[0] / f"trace{n}.json.gz") for n in ("", "-2", "-3")]
     assert len(sequences[0]) > 300
     assert sequences[1] == sequences[0]
     assert sequences[2] == sequences[0]
@@ -214,7 +203,7 @@ def span(trace: Path) -> tuple[int, int]:
 
 def kernels(trace: Path) -> list[tuple[Any, ...]]:
     """Names and launch configurations in the order of one stream."""
-    from collector import op_calls
+    from collector.replay import op_calls
 
     found = [event for event in op_calls.load_trace(trace) if event.get("cat") == "kernel"]
     return [

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 from hybrid import Engine, Sampling  # noqa: E402  (after importorskip)
-from hybrid.models import build_config  # noqa: E402
+from hybrid.model.hub import build_config  # noqa: E402
 
 SIZES = {
     "vocab_size": 1000,
@@ -136,8 +136,8 @@ def test_the_sampling_kernel_follows_the_softmax(llama):
 def test_poisoned_rows_and_buffers_change_nothing(llama):
     with Engine.from_model(llama, max_context=512) as engine:
         tokens, logits = steps(engine, 20)
-        engine._cache.storage_L2HSD.fill_(float("nan"))
-        for name, value in vars(engine._b).items():
+        engine.runner.cache.storage_L2HSD.fill_(float("nan"))
+        for name, value in vars(engine.runner.buffers).items():
             if isinstance(value, torch.Tensor) and value.is_cuda and name != "arrivals":
                 value.fill_(999 if value.dtype == torch.int32 else float("nan"))
         torch.cuda.synchronize()
@@ -148,10 +148,13 @@ def test_poisoned_rows_and_buffers_change_nothing(llama):
 
 def test_addresses_stay_as_they_were_at_capture(llama):
     with Engine.from_model(llama, max_context=512) as engine:
-        before = engine._b.addresses(), engine._cache.storage_L2HSD.data_ptr()
+        before = engine.runner.buffers.addresses(), engine.runner.cache.storage_L2HSD.data_ptr()
         engine.generate(PROMPT, 64)
         engine.capture_all(300, 4)
-        assert (engine._b.addresses(), engine._cache.storage_L2HSD.data_ptr()) == before
+        assert (
+            engine.runner.buffers.addresses(),
+            engine.runner.cache.storage_L2HSD.data_ptr(),
+        ) == before
 
 
 def test_a_thousand_requests_with_captures_and_evictions_give_the_jit_tiers_tokens(
@@ -185,25 +188,24 @@ def test_a_second_engine_after_the_first_is_closed(llama):
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "olmoe"])
 @pytest.mark.parametrize("rows", [16, 64, 200, 208, 1040])
 def test_prompt_attention_agrees_with_plain_torch(family, rows):
-    from hybrid import reference
-    from hybrid.buffers import Buffers
-    from hybrid.kv_cache import KVCache
-    from hybrid.weights import adopt
+    from hybrid.model.weights import adopt
+    from hybrid.ops.reference import ReferenceOps
+    from hybrid.state.buffers import Buffers
+    from hybrid.state.kv_cache import KVCache
 
     model = model_of(family)
     with Engine.from_model(model, mode="jit", max_context=256) as engine:
-        spec, kernels = engine.spec, engine.ops
+        spec, kernels = engine.spec, engine.runner.network.ops
     weights = adopt(model, spec, 1152)
-    layer = weights.layers[0]
     found = []
     torch.manual_seed(rows)
     qkv = torch.randn(rows, spec.qkv_width, device="cuda", dtype=torch.bfloat16)
-    for ops in (kernels, reference):
+    for ops in (kernels, ReferenceOps()):
         b = Buffers(spec, 1152, torch.bfloat16, torch.device("cuda"), False)
         cache = KVCache(spec, 1152, torch.bfloat16, torch.device("cuda"), layers=1)
         b.qkv_TN[:rows] = qkv
         k, v = cache.layer(0)
-        out = ops.attend_rows(b, k, v, weights, layer.q_norm, layer.k_norm, spec, rows)
+        out = ops.attend_rows(b, cache, weights, 0, spec, rows)
         found.append([x.float().clone() for x in (out, k, v)])
     for ours, plain in zip(*found, strict=True):
         assert (ours - plain).norm() <= 1e-2 * plain.norm()
@@ -214,7 +216,7 @@ def test_prompt_attention_agrees_with_plain_torch(family, rows):
     ("rows", "outputs", "width"), [(16, 768, 256), (112, 4096, 4096), (200, 4096, 11008)]
 )
 def test_every_ranked_and_borrowed_product_agrees_with_float32(rows, outputs, width, parts):
-    from hybrid.cublaslt import CublasLt
+    from hybrid.ops.cublaslt import CublasLt
 
     lt = CublasLt(torch.device("cuda"))
     a = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
@@ -238,7 +240,7 @@ def test_every_ranked_and_borrowed_product_agrees_with_float32(rows, outputs, wi
 
 
 def test_a_product_that_cannot_be_cut_is_refused():
-    from hybrid.cublaslt import CublasLt
+    from hybrid.ops.cublaslt import CublasLt
 
     with pytest.raises(OSError, match="parts"):
         CublasLt(torch.device("cuda")).ranked(16, 64, 30, 4)
@@ -246,14 +248,15 @@ def test_a_product_that_cannot_be_cut_is_refused():
 
 def test_products_left_in_parts_give_the_logits_of_whole_ones(llama):
     """Parts are summed in float32 by the norm: nearer the truth, so equal within bf16 rounding."""
-    from hybrid.cublaslt import CublasLt
-    from hybrid.tuning import Ranked
+    from hybrid.ops.cublaslt import CublasLt
+    from hybrid.ops.tuning import Ranked
 
     found = []
     for parts in (1, 2, 4):
         with Engine.from_model(llama, mode="jit", max_context=256) as engine:
-            engine.ops.lt = CublasLt(torch.device("cuda"))
-            engine.ops.ranks = {(256, width): {64: Ranked(64, 0, parts)} for width in (512, 8 * 64)}
+            products = engine.runner.network.ops.products
+            products.lt = CublasLt(torch.device("cuda"))
+            products.ranks = {(256, width): {64: Ranked(64, 0, parts)} for width in (512, 8 * 64)}
             engine.prefill(PROMPT)
             found.append(engine.logits())
     for logits in found[1:]:
@@ -264,19 +267,21 @@ def test_products_left_in_parts_give_the_logits_of_whole_ones(llama):
 def test_a_staged_request_reaches_the_device_as_it_is(llama):
     with Engine.from_model(llama, background=False, max_context=512) as engine:
         for rows in (16, 200, 512):
-            engine._b.staging.random_(0, 1000)
-            engine._b.control.zero_()
+            engine.runner.buffers.staging.random_(0, 1000)
+            engine.runner.buffers.control.zero_()
             torch.cuda.synchronize()
-            engine.ops.upload(engine._b, rows)
+            engine.runner.network.ops.upload(engine.runner.buffers, rows)
             torch.cuda.synchronize()
             count = 16 + rows
-            assert torch.equal(engine._b.control[:count].cpu(), engine._b.staging[:count])
-            assert not engine._b.control[count:].any()
+            assert torch.equal(
+                engine.runner.buffers.control[:count].cpu(), engine.runner.buffers.staging[:count]
+            )
+            assert not engine.runner.buffers.control[count:].any()
 
 
 def test_graphs_can_be_captured_after_all_were_dropped(llama):
     with Engine.from_model(llama, background=False, max_context=256) as engine:
         first = engine.generate(PROMPT, 8)
-        engine._store.clear()
+        engine.runner.store.clear()
         engine.capture_all(len(PROMPT), 8)
         assert engine.generate(PROMPT, 8) == first

@@ -17,8 +17,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from analyzer.server import discovery as owner
+from analyzer.server import discovery
 from support.team_server import (
+    PATIENCE_S,
     ROOT,
     TeamServer,
     analyzer,
@@ -38,7 +39,7 @@ def serve_refused(*options: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2
@@ -175,7 +176,7 @@ def test_tokens_are_made_listed_and_revoked_by_the_command_line(tmp_path: Path) 
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -199,7 +200,7 @@ def test_tokens_are_made_listed_and_revoked_by_the_command_line(tmp_path: Path) 
 def test_a_token_that_asks_too_often_is_told_to_wait_and_no_other(tmp_path: Path) -> None:
     data = tmp_path / "data"
     hasty, calm = make_token(data), make_token(data)
-    server = TeamServer(data, "--requests-per-second", "2").start()
+    server = TeamServer(data, "--requests-per-second", "0.2").start()
     try:
         with server.client(hasty) as client:
             answers = [client.get("/api/v1/jobs") for _ in range(40)]
@@ -453,7 +454,7 @@ def test_the_note_of_a_server_that_died_is_ignored_with_a_remark(tmp_path: Path)
     assert server.process is not None
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
-    assert owner.note_of(db).exists()
+    assert discovery.note_of(db).exists()
 
     done = analyzer("ingest", str(trace), "--db", str(db))
 

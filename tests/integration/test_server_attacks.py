@@ -39,7 +39,7 @@ class Site:
         self.server = TeamServer(
             data,
             *("--max-decompressed", "20M", "--max-files", "20", "--max-events", "50000"),
-            *("--max-upload", "8M", "--sql-seconds", "3", "--sql-memory", "256M"),
+            *("--max-upload", "8M", "--sql-seconds", "10", "--sql-memory", "256M"),
             *("--requests-per-second", "10000"),
         ).start()
         self.perf = self.client("perf", "admin")

@@ -14,6 +14,7 @@ import pytest
 from analyzer import queries
 from analyzer.server.check import check
 from support.team_server import (
+    PATIENCE_S,
     TeamServer,
     analyzer,
     make_token,
@@ -22,7 +23,7 @@ from support.team_server import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server"), pytest.mark.timeout(900)]
 
 LARGE = 120_000  # launches: its conversion and its commit take long enough to be met in the middle
 
@@ -123,7 +124,7 @@ def test_a_conversion_that_needs_too_much_memory_is_stopped(
 
 
 def test_sigterm_lets_the_running_job_end(folder: Folder, large: bytes) -> None:
-    folder.server.start()
+    folder.server.start("--grace-seconds", str(PATIENCE_S))
     with folder.server.client(folder.token) as client:
         url = client.announce(large).json()["url"]
         client.send_bytes(url, large)

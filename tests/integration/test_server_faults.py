@@ -25,10 +25,11 @@ import pytest
 
 from analyzer.server.check import check
 from analyzer.store import open_store
-from collector.archive import Archive, open_archive
-from collector.endpoint import parse_endpoint
-from collector.upload import GaveUp, Stored, Uploader
+from schemas.endpoint import parse_endpoint
+from schemas.packing import Archive, open_archive
+from schemas.upload_client import GaveUp, Stored, Uploader
 from support.team_server import (
+    PATIENCE_S,
     TeamServer,
     at_another_date,
     free_port,
@@ -39,7 +40,7 @@ from support.team_server import (
 
 pytest.importorskip("fastapi")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults"), pytest.mark.timeout(900)]
 
 SAMPLE = "gpt2-bs8-s512"
 DAY_S = 86_400.0
@@ -59,7 +60,7 @@ class Client(threading.Thread):
         self._archives = archives
         self._uploader = Uploader(
             parse_endpoint(url, None),
-            300.0,
+            2 * PATIENCE_S,
             piece_bytes=piece_bytes,
             progress=self._count,
             sleep=lambda seconds: time.sleep(seconds / 20),
@@ -77,7 +78,7 @@ class Client(threading.Thread):
             self.error = error
 
     def finish(self) -> None:
-        self.join(120)
+        self.join(2 * PATIENCE_S)
         assert not self.is_alive(), "the client did not end"
         if self.error is not None:
             raise self.error
@@ -237,7 +238,7 @@ def test_a_client_that_falls_asleep_in_the_middle_goes_on_when_it_wakes_up(
     server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     (archive,) = make_archives(samples_dir, tmp_path, 1)
-    server.start("--slow-seconds", "0.3")
+    server.start("--slow-seconds", "1")
     slept = 0
 
     def read(offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -246,11 +247,11 @@ def test_a_client_that_falls_asleep_in_the_middle_goes_on_when_it_wakes_up(
             yield piece[:1000]
             if not slept:
                 slept += 1
-                time.sleep(1.0)
+                wait_for(lambda: answered(server, 408), "the server has given it up")
             yield piece[1000:]
 
     sleepy = SimpleNamespace(**{name: getattr(archive, name) for name in vars(archive)}, read=read)
-    uploader = Uploader(parse_endpoint(server.url, None), 60.0)
+    uploader = Uploader(parse_endpoint(server.url, None), PATIENCE_S)
     stored = uploader.send(cast("Archive", sleepy), archive.sha256(), {})
 
     assert slept == 1
@@ -369,13 +370,13 @@ def test_a_token_ends_by_the_servers_clock_alone(
     server: TeamServer, samples_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from analyzer.cli import main
-    from collector.upload import Refused
+    from schemas.upload_client import Refused
 
     (archive,) = make_archives(samples_dir, tmp_path, 1)
     options = ["--data", str(server.data), "--team", "default", "--scope", "upload,read"]
     assert main(["token", "create", *options, "--expires", "2"]) == 0
     server.token = capsys.readouterr().out.strip()
-    uploader = Uploader(parse_endpoint(server.url, server.token), 60.0)
+    uploader = Uploader(parse_endpoint(server.url, server.token), PATIENCE_S)
 
     server.start(program=at_another_date(2 * DAY_S + 5))
     with pytest.raises(Refused, match="401"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from collector.archive import open_archive
-from collector.endpoint import parse_endpoint
-from collector.upload import GaveUp, Uploader
+from schemas.endpoint import parse_endpoint
+from schemas.packing import open_archive
+from schemas.upload_client import GaveUp, Uploader
 from support.team_server import TeamServer, analyzer, make_token, trace_bytes, wait_for
 
 pytestmark = pytest.mark.xdist_group("server")
@@ -52,10 +54,13 @@ def test_a_team_that_is_full_is_told_what_to_do_and_goes_on_when_there_is_room(
 
 
 def test_a_full_queue_refuses_more_until_some_of_it_is_done(tmp_path: Path) -> None:
-    contents = [trace_bytes(launches=20_000, seed=seed) for seed in range(1, 5)]
+    contents = [trace_bytes(seed=seed) for seed in range(1, 6)]
     server = TeamServer(tmp_path / "data", "--team-queued", "1").start()
     try:
         with server.client() as client:
+            client.upload(contents[4])
+            (worker,) = server.workers()
+            os.kill(worker, signal.SIGSTOP)  # what it takes now is converted when it may go on
             late = client.announce(contents[3]).json()["url"]  # while there is room
             for content in contents[:2]:  # one is converted, one waits
                 url = client.announce(content).json()["url"]
@@ -75,6 +80,7 @@ def test_a_full_queue_refuses_more_until_some_of_it_is_done(tmp_path: Path) -> N
             with pytest.raises(GaveUp, match="--team-queued"):  # and is spooled by who asked
                 Uploader(parse_endpoint(server.url, None), 1.0).send(archive, archive.sha256(), {})
 
+            os.kill(worker, signal.SIGCONT)
             for content in contents[:2]:
                 client.job_of(content)
             assert client.upload(contents[2])["state"] == "done"

@@ -19,7 +19,8 @@ from analyzer.ingest import ingest
 from analyzer.store import open_store
 from analyzer.store.write import RUN_TABLES
 from schemas.errors import HostboundError
-from schemas.run_directory import Manifest, TraceFile, file_sha256
+from schemas.manifest import Manifest, TraceFile
+from schemas.run_directory import file_sha256
 from tests.support.tracebuilder import TraceBuilder, worked_example
 
 INGEST = """

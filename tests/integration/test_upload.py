@@ -18,17 +18,17 @@ import pytest
 
 from analyzer.cli import main as analyzer_main
 from collector import cli
-from collector.archive import open_archive
-from collector.endpoint import parse_endpoint
-from collector.spool import Spool
-from collector.upload import Uploader
+from collector.upload.spool import Spool
+from schemas.endpoint import parse_endpoint
+from schemas.packing import open_archive
 from schemas.run_directory import file_sha256
-from support.team_server import TeamServer, free_port, make_distinct_run
+from schemas.upload_client import Uploader
+from support.team_server import PATIENCE_S, TeamServer, free_port, make_distinct_run
 from tests.support.tracebuilder import TraceBuilder
 
 pytest.importorskip("fastapi")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("upload")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("upload"), pytest.mark.timeout(900)]
 
 SAMPLE = "gpt2-bs8-s512"
 
@@ -107,7 +107,7 @@ def test_a_run_sent_over_a_line_that_is_cut_again_and_again_arrives_whole(
     try:
         uploader = Uploader(
             parse_endpoint(line.url, None),
-            60.0,
+            PATIENCE_S,
             piece_bytes=dice.choice([100_000, 1 << 30]),
             sleep=lambda seconds: time.sleep(seconds / 100),
         )
@@ -129,7 +129,7 @@ def test_what_passed_before_a_cut_is_not_sent_again(
     line = BadLine(server.port, [-1, archive.size * 3 // 4])
     try:
         endpoint = parse_endpoint(line.url, None)
-        stored = Uploader(endpoint, 60.0).send(archive, archive.sha256(), {})
+        stored = Uploader(endpoint, PATIENCE_S).send(archive, archive.sha256(), {})
     finally:
         line.close()
 
@@ -159,14 +159,14 @@ def test_the_same_run_sent_by_several_at_once_is_one_run(
     digest, stored = archive.sha256(), []
 
     def send() -> None:
-        uploader = Uploader(parse_endpoint(server.url, None), 60.0, piece_bytes=100_000)
+        uploader = Uploader(parse_endpoint(server.url, None), PATIENCE_S, piece_bytes=100_000)
         stored.append(uploader.send(archive, digest, {}).sha256)
 
     threads = [threading.Thread(target=send) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
 
     assert stored == [digest] * 4
     server.wait_for_jobs()

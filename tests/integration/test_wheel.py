@@ -89,6 +89,7 @@ def test_the_wheel_holds_sql_samples_and_licence_and_no_tests(root: Path, wheel:
         if path.is_file():
             assert path.relative_to(root).as_posix() in names
     assert "analyzer/trace/_scan.c" in names
+    assert "hybrid/ops/tuning_h200.json" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     top_level = {name.partition("/")[0] for name in names if ".dist-info" not in name}
     assert top_level == {"schemas", "collector", "hybrid", "analyzer", "webapp"}

@@ -16,16 +16,18 @@ ANALYSIS_SIDE = {"duckdb", "polars", "pyarrow", "streamlit", "altair"}
 GPU_SIDE = {"torch", "transformers", "triton"}
 HEAVY = ANALYSIS_SIDE | GPU_SIDE | {"numpy", "pandas", "msgspec"}
 
+NEEDS_TRITON = ("hybrid.ops.kernels", "hybrid.ops.products", "hybrid.ops.triton_")
 # Pages run when imported; the scanner is no Python module (ctypes loads it); triton may be absent.
 NOT_TO_IMPORT = (
     "webapp.pages",
     "webapp.app",
     "analyzer.trace._scan",
-    *(() if importlib.util.find_spec("triton") else ("hybrid.kernels",)),
+    *(() if importlib.util.find_spec("triton") else NEEDS_TRITON),
 )
 
 FORBIDDEN = {
-    "schemas": HEAVY | {"orjson", "collector", "hybrid", "analyzer", "webapp"},
+    # msgspec reads the documents of a run directory.
+    "schemas": HEAVY - {"msgspec"} | {"orjson", "collector", "hybrid", "analyzer", "webapp"},
     "collector": ANALYSIS_SIDE | {"analyzer", "webapp"},
     "hybrid": ANALYSIS_SIDE | {"analyzer", "webapp", "collector"},
     "analyzer": GPU_SIDE | {"streamlit", "altair", "collector", "hybrid", "webapp"},

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import altair as alt
 import polars as pl
 
+from analyzer.queries.costs import Ledger, Step
+from analyzer.reports.records import AccountChange
 from webapp import format, theme
 from webapp.charts.parts import (
     Chart,
-    Rows,
     ink,
     scale,
     stacked_bars,
@@ -24,10 +25,10 @@ from webapp.charts.parts import (
 _MANY_STEPS = 20
 
 
-def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Chart:
+def ledger(accounts: Ledger, dark: bool = False) -> Chart:
     """Each account's time on the launching thread: exposed solid, hidden pale."""
-    wall = sum(entry["ns"] for entry in accounts.values()) or 1
-    name, divisor = format.unit([entry["ns"] for entry in accounts.values()])
+    wall = sum(entry.ns for entry in accounts.values()) or 1
+    name, divisor = format.unit([entry.ns for entry in accounts.values()])
     frame = pl.DataFrame(
         [
             {
@@ -40,9 +41,9 @@ def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Cha
                 "share": format.share(ns / wall),
             }
             for account, entry in accounts.items()
-            if entry["ns"]
+            if entry.ns
             for place, (part, ns) in enumerate(
-                (("exposed", entry["exposed_ns"]), ("hidden", entry["ns"] - entry["exposed_ns"]))
+                (("exposed", entry.exposed_ns), ("hidden", entry.ns - entry.exposed_ns))
             )
         ]
     )
@@ -66,23 +67,23 @@ def ledger(accounts: Mapping[str, Mapping[str, int]], dark: bool = False) -> Cha
     ).properties(height={"step": 26})
 
 
-def steps(rows: Rows, dark: bool = False) -> Chart:
+def steps(rows: Sequence[Step], dark: bool = False) -> Chart:
     """Each step's host time by account, in order of time."""
-    name, divisor = format.unit([row["wall_ns"] for row in rows])
+    name, divisor = format.unit([row.wall_ns for row in rows])
     frame = pl.DataFrame(
         [
             {
-                "step": f"{i} {format.short(row['name'], 30)}",
+                "step": f"{i} {format.short(row.name, 30)}",
                 "account": account,
                 "place": place,
-                "value": entry["ns"] / divisor,
-                "shown": format.duration(entry["ns"]),
-                "exposed": format.duration(entry["exposed_ns"]),
-                "exact": format.exact(entry["ns"]),
+                "value": entry.ns / divisor,
+                "shown": format.duration(entry.ns),
+                "exposed": format.duration(entry.exposed_ns),
+                "exact": format.exact(entry.ns),
             }
             for i, row in enumerate(rows)
-            for place, (account, entry) in enumerate(row["ledger"].items())
-            if entry["ns"]
+            for place, (account, entry) in enumerate(row.ledger.items())
+            if entry.ns
         ],
         infer_schema_length=None,
     )
@@ -103,20 +104,26 @@ def steps(rows: Rows, dark: bool = False) -> Chart:
     ).properties(height={"step": max(3, min(26, 700 // max(len(rows), 1)))})
 
 
-def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
-    """From one run's mean step to another's: what each account added or took.
-
-    Args:
-        rows: account, before_ns, after_ns, change_ns, as a comparison gives them.
-    """
+def waterfall(rows: Sequence[AccountChange], base: str, other: str, dark: bool = False) -> Chart:
+    """From one run's mean step to another's: what each account added or took."""
     bars = _bars(rows, format.short(base, 34), format.short(other, 34))
-    name, divisor = format.unit([bars[0]["to"], bars[-1]["to"]])
+    name, divisor = format.unit([bars[0].end, bars[-1].end])
     frame = pl.DataFrame(
-        [{**bar, "from": bar["from"] / divisor, "to": bar["to"] / divisor} for bar in bars],
+        [
+            {
+                "bar": bar.name,
+                "account": bar.account,
+                "from": bar.start / divisor,
+                "to": bar.end / divisor,
+                "shown": bar.shown,
+                "exact": bar.exact,
+            }
+            for bar in bars
+        ],
         infer_schema_length=None,
     ).with_columns((pl.max_horizontal("from", "to")).alias("top"))
-    ends: list[float] = [bar[key] / divisor for bar in bars for key in ("from", "to")]
-    y = alt.Y("bar:N", title=None, sort=[bar["bar"] for bar in bars], axis=wide_axis())
+    ends = [level / divisor for bar in bars for level in (bar.start, bar.end)]
+    y = alt.Y("bar:N", title=None, sort=[bar.name for bar in bars], axis=wide_axis())
     shown = tips({"bar": "account", "shown": "change a step", "exact": None})
     body = (
         alt.Chart(frame)
@@ -142,25 +149,31 @@ def waterfall(rows: Rows, base: str, other: str, dark: bool = False) -> Chart:
     return alt.layer(body, text).properties(height={"step": 26})
 
 
-def _bars(rows: Rows, base: str, other: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Bar:
+    """A bar of the waterfall, in ns."""
+
+    name: str
+    account: str  # or total
+    start: int
+    end: int
+    shown: str
+    exact: str
+
+
+def _bars(rows: Sequence[AccountChange], base: str, other: str) -> list[_Bar]:
     """The base's bar, one from level to level for each account, the other run's."""
-    level: int = sum(row["before_ns"] for row in rows)
+    level = sum(row.before_ns for row in rows)
     bars = [_bar(base, "total", 0, level, level)]
     for row in rows:
-        if row["before_ns"] or row["after_ns"]:
-            change: int = row["change_ns"]
-            bars.append(_bar(row["account"], row["account"], level, level + change, change))
+        if row.before_ns or row.after_ns:
+            change = row.change_ns
+            bars.append(_bar(row.account, row.account, level, level + change, change))
             level += change
-    after: int = sum(row["after_ns"] for row in rows)
+    after = sum(row.after_ns for row in rows)
     return [*bars, _bar(other, "total", 0, after, after)]
 
 
-def _bar(name: str, account: str, start: int, end: int, change: int) -> dict[str, Any]:
-    return {
-        "bar": name,
-        "account": account,
-        "from": start,
-        "to": end,
-        "shown": format.duration(change) if account == "total" else format.signed(change),
-        "exact": format.exact(change),
-    }
+def _bar(name: str, account: str, start: int, end: int, change: int) -> _Bar:
+    shown = format.duration(change) if account == "total" else format.signed(change)
+    return _Bar(name, account, start, end, shown, format.exact(change))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import altair as alt
 import polars as pl
 
-from analyzer.reports.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
+from analyzer.queries.costs import Costs
+from analyzer.queries.records import ListedRun
+from analyzer.reports.bands import BANDS
 from webapp import format, theme
 from webapp.charts.parts import (
     Chart,
-    Rows,
     ink,
     scale,
     stacked_bars,
@@ -20,11 +22,8 @@ from webapp.charts.parts import (
     wrapped_legend,
 )
 
-_ZONES = {
-    "host-bound": theme.ACCOUNTS["framework"],
-    "balanced": theme.ACCOUNTS["wait"],
-    "device-bound": theme.DEVICE,
-}
+_COLOURS = (theme.ACCOUNTS["framework"], theme.ACCOUNTS["wait"], theme.DEVICE)
+_ZONES = {band.name: colour for band, colour in zip(BANDS, _COLOURS, strict=True)}
 _STRIP = {
     "hdbi": pl.Float64,
     "exact": pl.String,
@@ -32,16 +31,15 @@ _STRIP = {
     "mode": pl.String,
     "step": pl.String,
 }
-_COSTS = ("ft_ns", "ct_ns", "kt_ns", "device_active_ns")
 
 
 def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     """One HDBI on its scale from 0 (host-bound) to 1 (device-bound)."""
     zones = pl.DataFrame(
         {
-            "from": [0.0, HOST_BOUND_BELOW, DEVICE_BOUND_FROM],
-            "to": [HOST_BOUND_BELOW, DEVICE_BOUND_FROM, 1.0],
-            "zone": list(_ZONES),
+            "from": [band.least for band in BANDS],
+            "to": [band.below for band in BANDS],
+            "zone": [band.name for band in BANDS],
         }
     )
     axis = _hdbi_axis("HDBI: 0 waits on the host, 1 on the device")
@@ -69,27 +67,26 @@ def hdbi_scale(value: float, reading: str, dark: bool = False) -> Chart:
     return alt.layer(band, names, needle).properties(height=120)
 
 
-def hdbi_strip(rows: Rows, dark: bool = False) -> Chart:
+def hdbi_strip(runs: Sequence[ListedRun], dark: bool = False) -> Chart:
     """Each run's HDBI as a mark on one scale, one lane a mode."""
-    known = [row for row in rows if row["hdbi"] is not None]
+    known = [run for run in runs if run.hdbi is not None]
     frame = pl.DataFrame(
         {
-            "hdbi": [row["hdbi"] for row in known],
-            "exact": [f"{row['hdbi']:.4f}" for row in known],
-            "run": [format.short(row["name"]) for row in known],
-            "mode": [str(row["mode"] or "unknown") for row in known],
-            "step": [format.duration(row["step_elapsed_ns"]) for row in known],
+            "hdbi": [run.hdbi for run in known],
+            "exact": [f"{run.hdbi:.4f}" for run in known],
+            "run": [format.short(run.name) for run in known],
+            "mode": [run.mode or "unknown" for run in known],
+            "step": [format.duration(run.step_elapsed_ns) for run in known],
         },
         schema=_STRIP,
     )
     rules = (
-        alt.Chart(pl.DataFrame({"bound": [HOST_BOUND_BELOW, DEVICE_BOUND_FROM]}))
+        alt.Chart(pl.DataFrame({"bound": [band.least for band in BANDS[1:]]}))
         .mark_rule(strokeDash=[3, 3], color=ink(dark), opacity=0.5)
         .encode(x=alt.X("bound:Q"))
     )
-    axis = _hdbi_axis(
-        f"HDBI: below {HOST_BOUND_BELOW} host-bound, from {DEVICE_BOUND_FROM} device-bound"
-    )
+    first, last = BANDS[0], BANDS[-1]
+    axis = _hdbi_axis(f"HDBI: below {first.below} {first.name}, from {last.least} {last.name}")
     points = (
         alt.Chart(frame)
         .mark_point(filled=True, size=90, opacity=0.85, color=theme.DEVICE)
@@ -108,13 +105,12 @@ def _hdbi_axis(title: str) -> alt.Axis:
     return alt.Axis(title=title, values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=False)
 
 
-def decomposition(rows: Rows, dark: bool = False) -> Chart:
-    """Stacked costs and device time: one bar each for host and device of every row.
+def decomposition(costs: Mapping[str, Costs], dark: bool = False) -> Chart:
+    """Stacked costs and device time: one bar each for host and device of every label.
 
-    Args:
-        rows: label, ft_ns, ct_ns, kt_ns, device_active_ns; unknown parts are left out.
+    Unknown parts are left out.
     """
-    parts = _costs(rows)
+    parts = _parts(costs)
     sums: dict[str, int] = {}
     for part in parts:
         sums[part["row"]] = sums.get(part["row"], 0) + part["ns"]
@@ -132,17 +128,33 @@ def decomposition(rows: Rows, dark: bool = False) -> Chart:
     ).properties(height={"step": 30})
 
 
-def _costs(rows: Rows) -> list[dict[str, Any]]:
+class _Part(TypedDict):
+    row: str
+    component: str
+    place: int
+    ns: int
+    shown: str
+    exact: str
+
+
+def _parts(costs: Mapping[str, Costs]) -> list[_Part]:
     return [
         {
-            "row": f"{row['label']}: {'device' if key == 'device_active_ns' else 'host'}",
+            "row": f"{label}: {side}",
             "component": component,
             "place": place,
-            "ns": row[key],
-            "shown": format.duration(row[key]),
-            "exact": format.exact(row[key]),
+            "ns": ns,
+            "shown": format.duration(ns),
+            "exact": format.exact(ns),
         }
-        for row in rows
-        for place, (component, key) in enumerate(zip(theme.COMPONENTS, _COSTS, strict=True))
-        if row[key] is not None
+        for label, of in costs.items()
+        for place, (component, side, ns) in enumerate(
+            zip(
+                theme.COMPONENTS,
+                ("host", "host", "host", "device"),
+                (of.ft_ns, of.ct_ns, of.kt_ns, of.device_active_ns),
+                strict=True,
+            )
+        )
+        if ns is not None
     ]

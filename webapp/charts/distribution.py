@@ -8,8 +8,9 @@ from typing import cast
 import altair as alt
 import polars as pl
 
+from analyzer.queries.records import Family
 from webapp import format, theme
-from webapp.charts.parts import Chart, Rows, ink, run_colours, scale, tips, wide_axis
+from webapp.charts.parts import Chart, ink, run_colours, scale, tips, wide_axis
 
 _CURVES = {
     "of": pl.String,
@@ -21,20 +22,20 @@ _CURVES = {
 _HEIGHT = 280
 
 
-def families(rows: Rows, dark: bool = False) -> Chart:
+def families(rows: Mapping[str, Family], dark: bool = False) -> Chart:
     """Device time of each kernel family."""
-    name, divisor = format.unit([row["device_ns"] for row in rows])
+    name, divisor = format.unit([row.device_ns for row in rows.values()])
     frame = pl.DataFrame(
         [
             {
-                "family": row["family"],
-                "value": row["device_ns"] / divisor,
-                "shown": format.duration(row["device_ns"]),
-                "share": format.share(row["share"]),
-                "events": format.count(row["events"]),
-                "exact": format.exact(row["device_ns"]),
+                "family": family,
+                "value": row.device_ns / divisor,
+                "shown": format.duration(row.device_ns),
+                "share": format.share(row.share),
+                "events": format.count(row.events),
+                "exact": format.exact(row.device_ns),
             }
-            for row in rows
+            for family, row in rows.items()
         ]
     )
     # Room for the text beside the longest bar.

@@ -12,7 +12,6 @@ from altair.utils.schemapi import disable_debug_mode
 from webapp import theme
 
 Chart: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 # Each part would be checked by itself, and again with the whole; the whole is enough, and faster.
 # For the same reason channels are named (`alt.X("a:Q")`): from a bare text they take 10 ms each.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from analyzer.reports.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
+from analyzer.reports.bands import BANDS
 from webapp import format
 from webapp.charts.parts import Chart, ink, paper, run_colours, scale, tips
 
@@ -90,8 +90,8 @@ def _bounds(dark: bool) -> list[alt.Chart]:
     base = alt.Chart(
         pl.DataFrame(
             {
-                "bound": [HOST_BOUND_BELOW, DEVICE_BOUND_FROM],
-                "text": ["host-bound below", "device-bound from here"],
+                "bound": [BANDS[0].below, BANDS[-1].least],
+                "text": [f"{BANDS[0].name} below", f"{BANDS[-1].name} from here"],
             }
         )
     )

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import streamlit as st
 
+from analyzer.queries.records import ListedRun
+from analyzer.reports.records import ComparedRun, KernelChange, OpChange, Pair
 from webapp import components, data, format, session, url_state
 from webapp.charts import accounts, balance, distribution
-from webapp.data import Record
 
 MOST_RUNS = 8
 MOST_CHANGES = 1_000
-STEP_TIMES = ("elapsed_ns", "device_active_ns", "orchestration_ns", "device_idle_ns")
 KERNEL_COLUMNS = (
     "clean_name", "op", "status", "change_ns", "before", "after", "before_ns", "after_ns",
     "fused", "family",
@@ -24,9 +24,9 @@ OP_COLUMNS = (
 )  # fmt: skip
 
 
-def choose(rows: Mapping[str, Record]) -> list[str]:
+def choose(rows: Mapping[str, ListedRun]) -> list[str]:
     """The runs of the URL, the first one the base; names do too."""
-    by_name: dict[str, str] = {row["name"]: run_id for run_id, row in rows.items()}
+    by_name = {row.name: run_id for run_id, row in rows.items()}
     asked = [part for part in url_state.get("runs").split(",") if part]
     known = [part if part in rows else by_name.get(part) for part in asked]
     if asked and None in known:
@@ -36,7 +36,7 @@ def choose(rows: Mapping[str, Record]) -> list[str]:
         "Runs to compare, the first is the base",
         list(rows),
         "runs",
-        show=lambda r: components.label(rows[r]),
+        show=lambda r: components.label(r, rows[r].name),
         placeholder="choose two runs or more",
     )
 
@@ -44,29 +44,34 @@ def choose(rows: Mapping[str, Record]) -> list[str]:
 # -- all runs
 
 
-def figure_table(runs: Sequence[Record], rows: Mapping[str, Record]) -> None:
+def figure_table(runs: Sequence[ComparedRun], rows: Mapping[str, ListedRun]) -> None:
     """Figures of each run, per step."""
     figures = [
         {
-            "run": run["name"],
-            "HDBI": format.digits(run["hdbi"]),
-            "reading": run["reading"],
-            "steps": run["steps"],
+            "run": run.name,
+            "HDBI": format.digits(run.hdbi),
+            "reading": run.reading,
+            "steps": run.steps,
             **{
-                f"{components.words(key[:-3])} a step (ms)": format.digits(
-                    None if run["per_step"][key] is None else run["per_step"][key] / 1e6
+                f"{components.words(name)} a step (ms)": format.digits(
+                    None if ns is None else ns / 1e6
                 )
-                for key in STEP_TIMES
+                for name, ns in (
+                    ("elapsed", run.per_step.elapsed_ns),
+                    ("device_active", run.per_step.device_active_ns),
+                    ("orchestration", run.per_step.orchestration_ns),
+                    ("device_idle", run.per_step.device_idle_ns),
+                )
             },
-            "launches a step": run["per_step"]["launches"],
-            "kernels a step": run["per_step"]["kernels"],
-            "host": rows[run["run_id"]]["host"],
-            "GPU": rows[run["run_id"]]["gpu"],
+            "launches a step": run.per_step.launches,
+            "kernels a step": run.per_step.kernels,
+            "host": rows[run.run_id].host,
+            "GPU": rows[run.run_id].gpu,
         }
         for run in runs
     ]
     exact = [
-        {"run": run["name"], "run_id": run["run_id"], "hdbi": run["hdbi"], **run["per_step"]}
+        {"run": run.name, "run_id": run.run_id, "hdbi": run.hdbi, **vars(run.per_step)}
         for run in runs
     ]
     components.table(
@@ -77,33 +82,33 @@ def figure_table(runs: Sequence[Record], rows: Mapping[str, Record]) -> None:
     )
 
 
-def decompositions(runs: Sequence[Record], names: Mapping[str, str]) -> None:
+def decompositions(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> None:
     """Costs of launching and device time of each run, per step."""
     st.subheader("Decomposition, per step", anchor=False)
-    parts = [
-        {"label": f"{i} {names[run['run_id']]}", **run["per_step"]}
-        for i, run in enumerate(runs, start=1)
-    ]
-    if any(part["ft_ns"] is not None or part["device_active_ns"] for part in parts):
+    parts = {f"{i} {names[run.run_id]}": run.per_step for i, run in enumerate(runs, start=1)}
+    if any(part.ft_ns is not None or part.device_active_ns for part in parts.values()):
         components.chart(
             balance.decomposition(parts, session.is_dark()),
             "decompositions",
             "dFT, dCT, dKT and device active time of each run, per step",
-            pl.DataFrame(parts, infer_schema_length=None),
+            pl.DataFrame(
+                [{"label": label, **vars(part)} for label, part in parts.items()],
+                infer_schema_length=None,
+            ),
         )
 
 
-def latencies(runs: Sequence[Record], names: Mapping[str, str]) -> None:
+def latencies(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> None:
     """Un-profiled TTFT, TPOT and ITL."""
     st.subheader("Latency, un-profiled", anchor=False)
-    measured = [run for run in runs if run["latency"]]
+    measured = {run.run_id: run.latency for run in runs if run.latency}
     if not measured:
         st.caption("None of these runs measured un-profiled latency (TTFT, TPOT, ITL).")
         return
     rows = [
-        {"run": run["name"], "quantity": quantity, **values}
-        for run in measured
-        for quantity, values in run["latency"].items()
+        {"run": run.name, "quantity": quantity, **vars(values)}
+        for run in runs
+        for quantity, values in (run.latency or {}).items()
     ]
     table = pl.DataFrame(rows, infer_schema_length=None)
     components.table(
@@ -113,12 +118,12 @@ def latencies(runs: Sequence[Record], names: Mapping[str, str]) -> None:
         exact=table,
     )
     for quantity in ("ttft", "tpot", "itl"):
-        latency_curves(quantity, [run for run in measured if quantity in run["latency"]], names)
+        latency_curves(quantity, [r for r, found in measured.items() if quantity in found], names)
 
 
-def latency_curves(quantity: str, runs: Sequence[Record], names: Mapping[str, str]) -> None:
+def latency_curves(quantity: str, run_ids: Sequence[str], names: Mapping[str, str]) -> None:
     """The distribution of one quantity in each run; nothing where none measured it."""
-    found = {names[run["run_id"]]: data.distribution(run["run_id"], quantity) for run in runs}
+    found = {names[run_id]: data.distribution(run_id, quantity) for run_id in run_ids}
     curves = {name: curve for name, curve in found.items() if not curve.is_empty()}
     if not curves:
         return
@@ -135,36 +140,42 @@ def latency_curves(quantity: str, runs: Sequence[Record], names: Mapping[str, st
 # -- one run against the base
 
 
-def pair(found: Record, number: int) -> None:
+def pair(found: Pair, number: int) -> None:
     """One run against the base."""
-    base, other = found["base"], found["other"]
+    base, other = found.base, found.other
     st.subheader(
         f"{format.plain(format.short(other, 60))} against {format.plain(format.short(base, 60))}",
         anchor=False,
     )
-    st.markdown(format.plain(found["verdict"]))
-    if found["turns"]:
-        st.markdown(format.prose(found["turns"]["sentence"]))
-    for line in found["warnings"]:
+    st.markdown(format.plain(found.verdict))
+    if found.turns:
+        st.markdown(format.prose(found.turns.sentence))
+    for line in found.warnings:
         st.warning(format.prose(line), icon=":material/warning:")
-    if found["sequences"]:
-        st.caption(format.prose(found["sequences"]["sentence"]))
+    if found.sequences:
+        st.caption(format.prose(found.sequences.sentence))
     components.chart(
-        accounts.waterfall(found["waterfall"], f"A: {base}", f"B: {other}", session.is_dark()),
+        accounts.waterfall(found.waterfall, f"A: {base}", f"B: {other}", session.is_dark()),
         f"waterfall-{number}",
         "Waterfall from the base's mean step time to the other's, by account",
-        pl.DataFrame(found["waterfall"], infer_schema_length=None),
+        pl.DataFrame([vars(row) for row in found.waterfall], infer_schema_length=None),
     )
     with st.expander("Kernels that came, went or changed", expanded=True):
-        change_table(found["kernels"], KERNEL_COLUMNS, f"kernel-changes-{number}", "kernels")
+        change_table(found.kernels, KERNEL_COLUMNS, f"kernel-changes-{number}", "kernels")
     with st.expander("Ops that came, went or changed"):
-        change_table(found["ops"], OP_COLUMNS, f"op-changes-{number}", "ops")
+        change_table(found.ops, OP_COLUMNS, f"op-changes-{number}", "ops")
 
 
-def change_table(changes: Sequence[Record], columns: tuple[str, ...], name: str, what: str) -> None:
+def change_table(
+    changes: Sequence[KernelChange] | Sequence[OpChange],
+    columns: tuple[str, ...],
+    name: str,
+    what: str,
+) -> None:
     """Kernels or ops that came, went, or changed."""
     rows = pl.DataFrame(
-        [{**change, "fused": fused_text(change)} for change in changes], infer_schema_length=None
+        [{**vars(change), "fused": fused_text(change)} for change in changes],
+        infer_schema_length=None,
     )
     if rows.is_empty():
         st.info(f"No {what} in either run.")
@@ -184,21 +195,20 @@ def change_table(changes: Sequence[Record], columns: tuple[str, ...], name: str,
     )
 
 
-def fused_text(change: Record) -> str | None:
+def fused_text(change: KernelChange | OpChange) -> str | None:
     """Which fused kernels took a vanished one's work, or which ops a fused one does."""
-    if not change["fused"]:
+    if not change.fused:
         return None
-    new = not (change.get("before") or change.get("before_launches"))
-    return f"{'does' if new else 'now in'} {', '.join(change['fused'])}"
+    before = change.before if isinstance(change, KernelChange) else change.before_launches
+    return f"{'now in' if before else 'does'} {', '.join(change.fused)}"
 
 
 def main() -> None:
     """The page."""
-    everything = data.runs()
-    if everything.is_empty():
+    rows = data.listed_runs()
+    if not rows:
         components.no_runs()
         return
-    rows = {row["run_id"]: row for row in everything.to_dicts()}
     chosen = choose(rows)
     if len(chosen) < 2:
         st.info("Choose two runs or more: the first is what the others are compared with.")
@@ -206,10 +216,10 @@ def main() -> None:
     if len(chosen) > MOST_RUNS:
         st.info(f"The first {MOST_RUNS} of them are compared.")
     found = data.comparison(chosen[:MOST_RUNS])
-    runs: list[Record] = found["runs"]
-    names = {run["run_id"]: format.short(run["name"], 40) for run in runs}
+    runs = found.runs
+    names = {run.run_id: format.short(run.name, 40) for run in runs}
     figure_table(runs, rows)
-    for number, compared in enumerate(found["pairs"], start=1):
+    for number, compared in enumerate(found.pairs, start=1):
         pair(compared, number)
     decompositions(runs, names)
     latencies(runs, names)

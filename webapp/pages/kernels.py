@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 import streamlit as st
 
+from analyzer.queries.records import Family
 from webapp import components, data, format, session, url_state
 from webapp.charts import distribution
-from webapp.data import Record
 
 MOST_SHOWN = 1_000
 MOST_CHOICES = 5_000
@@ -31,13 +34,16 @@ def searched(rows: pl.DataFrame, search: str, columns: tuple[str, ...]) -> pl.Da
 # -- families
 
 
-def family_chart(families: list[Record]) -> None:
+def family_chart(families: Mapping[str, Family]) -> None:
     """Device time of each kernel family."""
     components.chart(
         distribution.families(families, session.is_dark()),
         "families",
         "Device time of each kernel family",
-        pl.DataFrame(families, infer_schema_length=None),
+        pl.DataFrame(
+            [{"family": name, **vars(family)} for name, family in families.items()],
+            infer_schema_length=None,
+        ),
     )
 
 
@@ -51,8 +57,8 @@ def match_tiers(run_id: str) -> None:
     shown = [
         {
             "tier": tier,
-            "launches": row["launches"],
-            "share of cost": format.share(row["cost_share"]),
+            "launches": row.launches,
+            "share of cost": format.share(row.cost_share),
         }
         for tier, row in tiers.items()
     ]
@@ -60,7 +66,7 @@ def match_tiers(run_id: str) -> None:
         pl.DataFrame(shown),
         "Launches and share of cost by match tier",
         "match-tiers",
-        exact=pl.DataFrame([{"tier": tier, **row} for tier, row in tiers.items()]),
+        exact=pl.DataFrame([{"tier": tier, **vars(row)} for tier, row in tiers.items()]),
     )
 
 
@@ -105,7 +111,7 @@ def chosen_kernel(run_id: str) -> None:
     if kernels.is_empty():
         return
     st.subheader("Every launch of a kernel", anchor=False)
-    rows = {str(row["kernel_id"]): row for row in kernels.head(MOST_CHOICES).to_dicts()}
+    rows = {str(row["kernel_id"]): row for row in kernels.head(MOST_CHOICES).iter_rows(named=True)}
 
     def name(kernel: str) -> str:
         if not kernel:
@@ -131,7 +137,7 @@ def chosen_kernel(run_id: str) -> None:
     spread(run_id, int(chosen), rows[chosen]["clean_name"])
 
 
-def kernel_figures(row: Record) -> None:
+def kernel_figures(row: Mapping[str, Any]) -> None:
     """One kernel's full name, counts and times."""
     st.code(row["kernel"], language=None, wrap_lines=True)
     figures = st.container(horizontal=True)
@@ -143,7 +149,7 @@ def kernel_figures(row: Record) -> None:
 
 def spread(run_id: str, kernel_id: int | None, name: str) -> None:
     """Distributions of launch and duration, against the floor."""
-    floor_ns: int | None = data.totals(run_id)["launch_floor_ns"]
+    floor_ns = data.totals(run_id).launch_floor_ns
     suffix = "" if kernel_id is None else f"-kernel-{kernel_id}"
     left, right = st.columns(2, gap="large")
     for place, quantity, title, floor in (
@@ -194,7 +200,7 @@ def main() -> None:
     run = components.choose_run()
     if run is None:
         return
-    run_id: str = run["run_id"]
+    run_id = run.run_id
     components.links(run_id, "kernels")
     families = data.families(run_id)
     if not families:
@@ -208,13 +214,13 @@ def main() -> None:
     with right:
         match_tiers(run_id)
     st.subheader("How launches and kernels are spread", anchor=False)
-    spread(run_id, None, run["name"])
+    spread(run_id, None, run.name)
     st.subheader("Kernels", anchor=False)
     left, right = st.columns([3, 1])
     search = url_state.text(
         "Search kernels and ops", "q", placeholder="words of a name", place=left
     )
-    names = ["all", *(row["family"] for row in families)]
+    names = ["all", *families]
     family = url_state.select("Family", names, "family", default="all", place=right)
     kernel_table(run_id, search, family)
     chosen_kernel(run_id)

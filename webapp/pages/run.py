@@ -7,47 +7,56 @@ from collections.abc import Mapping
 import polars as pl
 import streamlit as st
 
-from analyzer.reports.report import reading
+from analyzer.queries.costs import Step, StepTotals, Totals
+from analyzer.queries.records import Coverage, Run
+from analyzer.reports.bands import reading
+from analyzer.reports.records import RunSummary
 from webapp import components, data, format, session, url_state
 from webapp.charts import accounts, balance
-from webapp.data import Record
 
 ALL_STEPS = "all steps"
 MOST_STEPS_DRAWN = 500
 # A run of fewer launches has little to win by a graph.
 MANY_LAUNCHES = 50
-COSTS = ("ft_ns", "ct_ns", "kt_ns")
-STEP_TIMES = ("elapsed_ns", "wall_ns", "device_active_ns", "orchestration_ns", "device_idle_ns")
 
 
 # -- what to try
 
 
-def advice(part: Record, floor_ns: int | None) -> list[str]:
+def advice(part: StepTotals, floor_ns: int | None) -> list[str]:
     """What dominates and what the method suggests, with the numbers behind it."""
-    if reading(part["hdbi"]) == "device-bound":
+    if reading(part.hdbi) == "device-bound":
         return [
-            f"**Device work dominates**: {format.duration(part['device_active_ns'])} of kernels "
-            f"against {format.duration(part['orchestration_ns'])} of orchestration. Faster "
+            f"**Device work dominates**: {format.duration(part.device_active_ns)} of kernels "
+            f"against {format.duration(part.orchestration_ns)} of orchestration. Faster "
             "kernels, smaller types or fewer bytes pay; host-side work is mostly hidden."
         ]
-    if part["orchestration_ns"] is None or all(part[key] is None for key in COSTS):
+    if part.orchestration_ns is None or not known_costs(part):
         return ["Without a launch floor the shares of the host's cost are unknown."]
-    found = (largest_cost(part, floor_ns), missing_graph(part), most_exposed(part))
+    found = (
+        largest_cost(part, part.orchestration_ns, floor_ns),
+        missing_graph(part),
+        most_exposed(part),
+    )
     return [line for line in found if line]
 
 
-def largest_cost(part: Record, floor_ns: int | None) -> str:
+def known_costs(part: StepTotals) -> dict[str, int]:
+    """The parts of T_Orchestration that are known."""
+    costs = {"ft_ns": part.ft_ns, "ct_ns": part.ct_ns, "kt_ns": part.kt_ns}
+    return {name: ns for name, ns in costs.items() if ns is not None}
+
+
+def largest_cost(part: StepTotals, orchestration_ns: int, floor_ns: int | None) -> str:
     """The largest part of T_Orchestration."""
-    launches, orchestration = part["launches"], part["orchestration_ns"]
     each = (
-        f"{format.count(launches)} launches, "
-        f"{format.duration(orchestration / max(launches, 1))} each"
+        f"{format.count(part.launches)} launches, "
+        f"{format.duration(orchestration_ns / max(part.launches, 1))} each"
     )
-    costs: dict[str, int] = {key: part[key] for key in COSTS if part[key] is not None}
+    costs = known_costs(part)
     worst = max(costs, key=lambda key: costs[key])
     cost = format.duration(costs[worst])
-    share = format.share(costs[worst] / orchestration) if orchestration else format.UNKNOWN
+    share = format.share(costs[worst] / orchestration_ns) if orchestration_ns else format.UNKNOWN
     if worst == "ft_ns":
         return (
             f"**The software stack dominates**: dFT is {cost}, {share} of T_Orchestration "
@@ -67,10 +76,10 @@ def largest_cost(part: Record, floor_ns: int | None) -> str:
     )
 
 
-def missing_graph(part: Record) -> str | None:
+def missing_graph(part: StepTotals) -> str | None:
     """That many launches could be one; None where there are few, or graphs already."""
-    launches, kernels = part["launches"], part["kernels"]
-    if not kernels or part["graph_launches"] or launches <= MANY_LAUNCHES:
+    launches, kernels = part.launches, part.kernels
+    if not kernels or part.graph_launches or launches <= MANY_LAUNCHES:
         return None
     return (
         f"No CUDA graph was replayed: {format.count(kernels)} kernels came from "
@@ -78,110 +87,122 @@ def missing_graph(part: Record) -> str | None:
     )
 
 
-def most_exposed(part: Record) -> str | None:
+def most_exposed(part: StepTotals) -> str | None:
     """The account whose exposed time bounds what a change there can win."""
-    exposed = {name: entry["exposed_ns"] for name, entry in part["ledger"].items()}
+    exposed = {name: entry.exposed_ns for name, entry in part.ledger.items()}
     if not sum(exposed.values()):
         return None
     account = max(exposed, key=lambda name: exposed[name])
     return (
         f"The most that a change in **{format.plain(account)}** can win is its exposed time, "
-        f"{format.duration(exposed[account])} of {format.duration(part['wall_ns'])} host time."
+        f"{format.duration(exposed[account])} of {format.duration(part.wall_ns)} host time."
     )
 
 
 # -- figures
 
 
-def facts(run: Record) -> str:
+def facts(run: Run) -> str:
     """What was run, on what."""
     found = (
-        run["model"],
-        run["mode"],
-        None if run["batch_size"] is None else f"batch {run['batch_size']}",
-        None if run["prompt_len"] is None else f"length {run['prompt_len']}",
-        run["dtype"],
-        run["attention"],
-        run["gpu"],
-        run["host"],
+        run.model,
+        run.mode,
+        None if run.batch_size is None else f"batch {run.batch_size}",
+        None if run.prompt_len is None else f"length {run.prompt_len}",
+        run.dtype,
+        run.attention,
+        run.gpu,
+        run.host,
     )
     return " · ".join(format.short(str(fact), 40) for fact in found if fact is not None)
 
 
-def hdbi(report: Record, part: Record) -> None:
+def hdbi(report: RunSummary, part: StepTotals) -> None:
     """The verdict, and HDBI on its scale."""
-    verdict = report["verdict"]
+    verdict = report.verdict
     st.subheader("Is it host-bound?", anchor=False)
-    st.markdown(format.plain(verdict["sentence"]))
-    if part["hdbi"] is not None:
+    st.markdown(format.plain(verdict.sentence))
+    if part.hdbi is not None:
         components.chart(
-            balance.hdbi_scale(part["hdbi"], verdict["reading"], session.is_dark()),
+            balance.hdbi_scale(part.hdbi, verdict.reading, session.is_dark()),
             "hdbi",
-            f"HDBI {part['hdbi']:.3f} on a scale from 0, host-bound, to 1, device-bound",
+            f"HDBI {part.hdbi:.3f} on a scale from 0, host-bound, to 1, device-bound",
             pl.DataFrame(
-                [{key: part[key] for key in ("hdbi", "device_active_ns", "orchestration_ns")}]
+                {
+                    "hdbi": [part.hdbi],
+                    "device_active_ns": [part.device_active_ns],
+                    "orchestration_ns": [part.orchestration_ns],
+                }
             ),
-            run_id=report["run"]["run_id"],
+            run_id=report.run.run_id,
         )
 
 
-def figures(part: Record, totals: Record) -> None:
+def figures(part: StepTotals, totals: Totals) -> None:
     """The key figures."""
     times: Mapping[str, int | None] = {
-        "T_DeviceActive": part["device_active_ns"],
-        "T_Orchestration": part["orchestration_ns"],
-        "TKLQT": part["tklqt_ns"],
-        "device idle": part["device_idle_ns"],
+        "T_DeviceActive": part.device_active_ns,
+        "T_Orchestration": part.orchestration_ns,
+        "TKLQT": part.tklqt_ns,
+        "device idle": part.device_idle_ns,
     }
-    floor = totals["launch_floor_ns"]
+    floor = totals.launch_floor_ns
     row = st.container(horizontal=True)
     for label, text, help in (
-        ("HDBI", format.index(part["hdbi"]), f"exact: {part['hdbi']}"),
+        ("HDBI", format.index(part.hdbi), f"exact: {part.hdbi}"),
         *((label, format.duration(ns), format.exact(ns)) for label, ns in times.items()),
-        ("launches", format.count(part["launches"]), f"{part['graph_launches']} of CUDA graphs"),
-        ("kernels", format.count(part["kernels"]), f"{part['kernels']}"),
+        ("launches", format.count(part.launches), f"{part.graph_launches} of CUDA graphs"),
+        ("kernels", format.count(part.kernels), f"{part.kernels}"),
         (
             "launch floor",
             format.duration(floor),
-            f"{format.exact(floor)}, from: {totals['floor_source']}",
+            f"{format.exact(floor)}, from: {totals.floor_source}",
         ),
     ):
         row.metric(label, text, help=help, border=True, width=172)
 
 
-def decomposition(report: Record, parts: Mapping[str, Record]) -> None:
+def decomposition(report: RunSummary, parts: Mapping[str, StepTotals]) -> None:
     """Costs of launching and device time of each phase."""
     st.subheader("What launching costs", anchor=False)
     st.caption("A sum of costs, which may overlap the device's work: not a part of wall time.")
-    rows = [
-        {"label": name, **{key: value[key] for key in (*COSTS, "device_active_ns")}}
-        for name, value in parts.items()
-    ]
-    if not any(row["device_active_ns"] or row["ft_ns"] for row in rows):
+    if not any(part.device_active_ns or part.ft_ns for part in parts.values()):
         st.info("There is nothing to decompose: the run has no launch with a kernel.")
         return
     components.chart(
-        balance.decomposition(rows, session.is_dark()),
+        balance.decomposition(parts, session.is_dark()),
         "decomposition",
         "Stacked bars of dFT, dCT and dKT on the host, and of device active time, by phase",
-        pl.DataFrame(rows, infer_schema_length=None),
-        run_id=report["run"]["run_id"],
+        pl.DataFrame(
+            [
+                {
+                    "label": name,
+                    "ft_ns": part.ft_ns,
+                    "ct_ns": part.ct_ns,
+                    "kt_ns": part.kt_ns,
+                    "device_active_ns": part.device_active_ns,
+                }
+                for name, part in parts.items()
+            ],
+            infer_schema_length=None,
+        ),
+        run_id=report.run.run_id,
     )
 
 
-def ledger(report: Record, part: Record) -> None:
+def ledger(report: RunSummary, part: StepTotals) -> None:
     """Time of the launching thread by account."""
     st.subheader("Where the launching thread was", anchor=False)
     st.caption("Every nanosecond of the steps belongs to one account; solid: the device was idle.")
-    if not any(entry["ns"] for entry in part["ledger"].values()):
+    if not any(entry.ns for entry in part.ledger.values()):
         st.info("No thread launches anything in this run, so there is no ledger.")
         return
     components.chart(
-        accounts.ledger(part["ledger"], session.is_dark()),
+        accounts.ledger(part.ledger, session.is_dark()),
         "ledger",
         "Bars of each account's time on the launching thread, exposed and hidden",
-        pl.DataFrame([{"account": name, **entry} for name, entry in part["ledger"].items()]),
-        run_id=report["run"]["run_id"],
+        pl.DataFrame([{"account": name, **vars(entry)} for name, entry in part.ledger.items()]),
+        run_id=report.run.run_id,
     )
 
 
@@ -193,17 +214,19 @@ def predictions(run_id: str, phase: str) -> None:
     found = data.predictions(run_id)
     if found is None:
         return
-    rows: list[Record] = [row for row in found["predictions"] if phase in (ALL_STEPS, row["phase"])]
+    rows = [row for row in found.predictions if phase in (ALL_STEPS, row.phase)]
     if not rows:
         return
     st.subheader("What would a change win?", anchor=False)
     exact = pl.DataFrame(
         [
             {
-                "change": row["what"],
-                "phase": row["phase"],
-                "now_ns": row["base_ns"],
-                **{key: row[key] for key in ("predicted_ns", "low_ns", "high_ns")},
+                "change": row.what,
+                "phase": row.phase,
+                "now_ns": row.base_ns,
+                "predicted_ns": row.predicted_ns,
+                "low_ns": row.low_ns,
+                "high_ns": row.high_ns,
             }
             for row in rows
         ],
@@ -215,19 +238,19 @@ def predictions(run_id: str, phase: str) -> None:
         "predictions",
         exact=exact,
     )
-    for reason in dict.fromkeys(f"{r['what']}: {r['reason']}" for r in rows if r["reason"]):
+    for reason in dict.fromkeys(f"{r.what}: {r.reason}" for r in rows if r.reason):
         st.caption(format.plain(reason))
-    for note in (*found["notes"], found["validated"]):
+    for note in (*found.notes, found.validated):
         st.caption(format.plain(note))
 
 
 # -- steps
 
 
-def steps(report: Record, phase: str) -> None:
+def steps(report: RunSummary, phase: str) -> None:
     """Each step's accounts and figures."""
-    rows: list[Record] = [row for row in report["steps"] if phase in (ALL_STEPS, row["phase"])]
-    if not any(entry["ns"] for row in rows for entry in row["ledger"].values()):
+    rows = [row for row in report.steps if phase in (ALL_STEPS, row.phase)]
+    if not any(entry.ns for row in rows for entry in row.ledger.values()):
         return
     st.subheader("Step by step", anchor=False)
     st.caption("Profiled times, not latencies.")
@@ -237,32 +260,36 @@ def steps(report: Record, phase: str) -> None:
         f"Host time of {len(rows)} steps by account",
         pl.DataFrame(
             [
-                {"step_id": row["step_id"], "name": row["name"], "account": account, **entry}
+                {"step_id": row.step_id, "name": row.name, "account": account, **vars(entry)}
                 for row in rows
-                for account, entry in row["ledger"].items()
+                for account, entry in row.ledger.items()
             ],
             infer_schema_length=None,
         ),
-        run_id=report["run"]["run_id"],
+        run_id=report.run.run_id,
     )
     with st.expander("The steps as a table"):
         step_table(rows)
 
 
-def step_table(rows: list[Record]) -> None:
+def step_table(rows: list[Step]) -> None:
     """Each step's times."""
     shown = [
         {
-            "name": row["name"],
-            "phase": row["phase"],
-            **{key: row[key] for key in STEP_TIMES},
-            "hdbi": format.digits(row["hdbi"]),
-            "launches": row["launches"],
-            "kernels": row["kernels"],
+            "name": row.name,
+            "phase": row.phase,
+            "elapsed_ns": row.elapsed_ns,
+            "wall_ns": row.wall_ns,
+            "device_active_ns": row.device_active_ns,
+            "orchestration_ns": row.orchestration_ns,
+            "device_idle_ns": row.device_idle_ns,
+            "hdbi": format.digits(row.hdbi),
+            "launches": row.launches,
+            "kernels": row.kernels,
         }
         for row in rows
     ]
-    exact = [{key: value for key, value in row.items() if key != "ledger"} for row in rows]
+    exact = [{key: value for key, value in vars(row).items() if key != "ledger"} for row in rows]
     components.table(
         components.ns_columns(pl.DataFrame(shown, infer_schema_length=None), "ms"),
         "Steps with their times in ms",
@@ -274,15 +301,15 @@ def step_table(rows: list[Record]) -> None:
 # -- latency and quality
 
 
-def latency(report: Record) -> None:
+def latency(report: RunSummary) -> None:
     """Un-profiled times, if measured."""
-    if not report["latency"]:
+    if not report.latency:
         st.caption(
             "No un-profiled latency was measured with this run. Times here are taken under the "
             "profiler, which slows the host: they are no latencies."
         )
         return
-    rows = pl.DataFrame([{"quantity": name, **row} for name, row in report["latency"].items()])
+    rows = pl.DataFrame([{"quantity": name, **vars(row)} for name, row in report.latency.items()])
     st.markdown("**Latency, un-profiled**")
     components.table(
         components.ns_columns(rows, "ms"),
@@ -292,18 +319,17 @@ def latency(report: Record) -> None:
     )
 
 
-def warnings(report: Record) -> None:
+def warnings(report: RunSummary) -> None:
     """What the reader should know before trusting a number."""
     st.subheader("What to know about this run", anchor=False)
-    for row in report["quality"]:
-        text = format.prose(row["message"])
-        if row["severity"] == "warning":
+    for row in report.quality:
+        text = format.prose(row.message)
+        if row.severity == "warning":
             st.warning(text, icon=":material/warning:")
         else:
             st.info(text, icon=":material/info:")
-    rows = coverage(report["coverage"], report["totals"])
-    inflation: dict[str, float] = report["inflation"] or {}
-    for phase, value in inflation.items():
+    rows = coverage(report.coverage, report.totals)
+    for phase, value in (report.inflation or {}).items():
         rows[f"profiler inflation, {phase}"] = f"{value:.2f} times"
     components.table(
         pl.DataFrame({"coverage": list(rows), "value": list(rows.values())}),
@@ -312,24 +338,24 @@ def warnings(report: Record) -> None:
     )
 
 
-def coverage(counts: Record, totals: Record) -> dict[str, str]:
+def coverage(counts: Coverage, totals: Totals) -> dict[str, str]:
     """How much of the run is linked and attributed, in words."""
-    events, launches = counts["device_events"], counts["launches"]
+    events, launches = counts.device_events, counts.launches
 
-    def part(key: str, whole: int) -> str:
-        share = format.share(counts[key] / whole) if whole else format.UNKNOWN
-        return f"{counts[key]:,} of {whole:,} ({share})"
+    def part(count: int, whole: int) -> str:
+        share = format.share(count / whole) if whole else format.UNKNOWN
+        return f"{count:,} of {whole:,} ({share})"
 
     return {
-        "device events with their launch": part("with_launch", events),
-        "device events with an op": part("with_op", events),
-        "of them by a graph's capture": part("op_from_capture", events),
-        "clean launches (stream seen idle)": part("clean_launches", launches),
-        "device events in a step": part("in_step", events),
-        "orphans' device time": format.duration(totals["orphan_device_ns"]),
-        "kernels before their launch call": format.count(totals["negative_gaps"]),
-        "events with bad times": format.count(totals["bad_time_events"]),
-        "launch floor from": str(totals["floor_source"]),
+        "device events with their launch": part(counts.with_launch, events),
+        "device events with an op": part(counts.with_op, events),
+        "of them by a graph's capture": part(counts.op_from_capture, events),
+        "clean launches (stream seen idle)": part(counts.clean_launches, launches),
+        "device events in a step": part(counts.in_step, events),
+        "orphans' device time": format.duration(totals.orphan_device_ns),
+        "kernels before their launch call": format.count(totals.negative_gaps),
+        "events with bad times": format.count(totals.bad_time_events),
+        "launch floor from": str(totals.floor_source),
     }
 
 
@@ -338,20 +364,20 @@ def main() -> None:
     run = components.choose_run()
     if run is None:
         return
-    run_id: str = run["run_id"]
+    run_id = run.run_id
     report = data.summary(run_id)
-    st.text(facts(report["run"]))
+    st.text(facts(report.run))
     components.links(run_id, "run")
-    phases: dict[str, Record] = report["phases"]
+    phases = report.phases
     phase = ALL_STEPS
     if len(phases) > 1:
         phase = url_state.select("Phase", [ALL_STEPS, *phases], "phase", default=ALL_STEPS)
-    part: Record = report["measured"] if phase == ALL_STEPS else phases[phase]
-    totals: Record = report["totals"]
+    part = report.measured if phase == ALL_STEPS else phases[phase]
+    totals = report.totals
     hdbi(report, part)
     figures(part, totals)
-    if totals["kernels"]:
-        for line in advice(part, totals["launch_floor_ns"]):
+    if totals.kernels:
+        for line in advice(part, totals.launch_floor_ns):
             st.markdown(f"- {line}")
     left, right = st.columns(2, gap="large")
     with left:

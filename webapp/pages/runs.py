@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from analyzer.ingest import Ingested
-from analyzer.reports.report import reading
+from analyzer.reports.bands import reading
 from webapp import components, data, format, session, uploads, url_state
 from webapp.charts import balance
 
@@ -192,7 +192,7 @@ def run_table(runs: pl.DataFrame) -> list[str]:
 
 def open_or_compare(runs: pl.DataFrame, ticked: Sequence[str]) -> None:
     """Choose runs by name too, and go to their page."""
-    names = {row["run_id"]: components.label(row) for row in runs.to_dicts()}
+    names = {i: components.label(i, n) for i, n in runs.select("run_id", "name").iter_rows()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         by_name = st.multiselect(
             "Open or compare",
@@ -228,8 +228,9 @@ def hdbi_strip(runs: pl.DataFrame) -> None:
     if drawn.is_empty():
         st.info("HDBI is unknown for these runs: no launch floor, or no kernels.")
         return
+    listed = data.listed_runs()
     components.chart(
-        balance.hdbi_strip(drawn.to_dicts(), session.is_dark()),
+        balance.hdbi_strip([listed[i] for i in drawn["run_id"]], session.is_dark()),
         "hdbi-of-runs",
         f"HDBI of {len(drawn)} runs on a scale from 0, host-bound, to 1, device-bound, by mode",
         drawn.select("run_id", "name", "mode", "hdbi", "step_elapsed_ns"),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 import streamlit as st
 
-from analyzer.reports.report import DEVICE_BOUND_FROM, HOST_BOUND_BELOW
+from analyzer.reports.bands import BANDS
 from webapp import components, data, format, session, url_state
 from webapp.charts import sweep
 from webapp.charts.sweep import Cell, Point, Setting
-from webapp.data import Record
 
 QUANTITIES = {
     "hdbi": "HDBI",
@@ -37,8 +36,8 @@ AXES = {
 NUMERIC = ("batch_size", "prompt_len")
 PER_STEP = ("orchestration_ns", "device_active_ns", "launches")
 CROSSINGS = (
-    (HOST_BOUND_BELOW, "stops being host-bound"),
-    (DEVICE_BOUND_FROM, "becomes device-bound"),
+    (BANDS[0].below, f"stops being {BANDS[0].name}"),
+    (BANDS[-1].least, f"becomes {BANDS[-1].name}"),
 )
 
 
@@ -78,7 +77,7 @@ def choose() -> Choice:
 # -- points
 
 
-def points_of(rows: Sequence[Record], choice: Choice) -> list[Point]:
+def points_of(rows: Sequence[Mapping[str, Any]], choice: Choice) -> list[Point]:
     """The runs that tell the quantity and the setting; a series for each mix of the others."""
     varying = [
         axis for axis in AXES if axis != choice.along and len({row[axis] for row in rows}) > 1
@@ -103,7 +102,7 @@ def points_of(rows: Sequence[Record], choice: Choice) -> list[Point]:
     return found
 
 
-def value_of(row: Record, quantity: str) -> float | None:
+def value_of(row: Mapping[str, Any], quantity: str) -> float | None:
     """The quantity in its unit."""
     value = row[quantity]
     if value is None:
@@ -113,7 +112,7 @@ def value_of(row: Record, quantity: str) -> float | None:
     return value / 1e6 if quantity.endswith("_ns") else float(value)
 
 
-def setting_text(row: Record, axis: str) -> str:
+def setting_text(row: Mapping[str, Any], axis: str) -> str:
     """A setting of a run, numbers with their name."""
     if axis in NUMERIC:
         return f"{AXES[axis].split(' ')[0]} {row[axis]}"

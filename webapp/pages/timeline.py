@@ -11,10 +11,11 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from analyzer.queries.records import Trace
+from analyzer.queries.timeline import DeviceEvent, HostCall, HostOp, StepTime
 from webapp import components, data, format, session, url_state
 from webapp.charts import timeline
 from webapp.charts.parts import Chart
-from webapp.data import Record
 
 COLUMNS = 700
 PROFILE_COLUMNS = 350
@@ -49,7 +50,7 @@ class View:
 # -- which part
 
 
-def choose_trace(traces: Mapping[str, Record]) -> Record:
+def choose_trace(traces: Mapping[str, Trace]) -> Trace:
     """The trace of the URL, or the run's only one."""
     chosen = next(iter(traces))
     if len(traces) > 1:
@@ -57,15 +58,17 @@ def choose_trace(traces: Mapping[str, Record]) -> Record:
             "Trace",
             list(traces),
             "trace",
-            show=lambda t: f"{t}: {format.short(traces[t]['file'], 50)}",
+            show=lambda t: f"{t}: {format.short(traces[t].file, 50)}",
         )
     return traces[chosen]
 
 
-def view_of(run_id: str, trace: Record, steps: Sequence[Record]) -> View:
+def view_of(run_id: str, trace: Trace, steps: Sequence[StepTime]) -> View:
     """The part of a trace that the URL asks for, clipped to the trace."""
-    start_ns = min([trace["start_ns"], *(step["start_ns"] for step in steps)])
-    end_ns = max([trace["end_ns"], *(step["end_ns"] for step in steps)])
+    starts = (trace.start_ns, *(step.start_ns for step in steps))
+    ends = (trace.end_ns, *(step.end_ns for step in steps))
+    start_ns = min(ns for ns in starts if ns is not None)
+    end_ns = max(ns for ns in ends if ns is not None)
     low, high = whole_number("from"), whole_number("to")
     low = start_ns if low is None else start_ns + low
     high = end_ns if high is None else start_ns + high
@@ -73,7 +76,7 @@ def view_of(run_id: str, trace: Record, steps: Sequence[Record]) -> View:
     high = min(max(high, low + min(NARROWEST_NS, end_ns - low)), end_ns)
     if high <= low:
         low, high = start_ns, end_ns
-    return View(run_id, trace["trace_id"], start_ns, end_ns, low, high)
+    return View(run_id, trace.trace_id, start_ns, end_ns, low, high)
 
 
 def whole_number(name: str) -> int | None:
@@ -96,7 +99,7 @@ def move(view: View, low: float, high: float) -> None:
         url_state.put(**{"from": math.floor(low - start), "to": math.ceil(high - start)})
 
 
-def buttons(view: View, steps: Sequence[Record]) -> None:
+def buttons(view: View, steps: Sequence[StepTime]) -> None:
     """Zoom and move without a mouse."""
     low, high, width = view.low_ns, view.high_ns, view.width_ns
     middle = (low + high) / 2
@@ -115,17 +118,17 @@ def buttons(view: View, steps: Sequence[Record]) -> None:
         step_choice(view, steps, row)
 
 
-def step_choice(view: View, steps: Sequence[Record], place: DeltaGenerator) -> None:
+def step_choice(view: View, steps: Sequence[StepTime], place: DeltaGenerator) -> None:
     """Go to a step by its name."""
-    by_id = {str(step["step_id"]): step for step in steps}
+    by_id = {str(step.step_id): step for step in steps}
 
     def name(key: str) -> str:
-        return f"{format.short(by_id[key]['name'], 30)} ({by_id[key]['phase']})"
+        return f"{format.short(by_id[key].name, 30)} ({by_id[key].phase})"
 
     def jump() -> None:
         step = by_id.get(st.session_state["jump"] or "")
         if step:
-            move(view, step["start_ns"], step["start_ns"] + step["elapsed_ns"])
+            move(view, step.start_ns, step.start_ns + step.elapsed_ns)
 
     place.selectbox(
         "Go to a step",
@@ -267,26 +270,27 @@ def details(view: View, event: str) -> None:
     st.subheader("The chosen event", anchor=False)
     if kind == "stream":
         found = data.device_event(view.run_id, int(number))
+        name = found.kernel
     else:
         found = data.host_event(view.run_id, kind, int(number))
-    name = found["kernel"] if kind == "stream" else found["name"]
+        name = found.name
     st.code(name or "(no name)", language=None, wrap_lines=True)
     rows = event_figures(found, view)
     components.table(
         pl.DataFrame({"": list(rows), "value": list(rows.values())}),
         "Figures of the chosen event",
         "event",
-        exact=pl.DataFrame([found], infer_schema_length=None),
+        exact=pl.DataFrame([vars(found)], infer_schema_length=None),
         all_rows=True,
     )
-    if kind == "stream":
+    if isinstance(found, DeviceEvent):
         event_links(found, view, event)
 
 
-def event_figures(found: Record, view: View) -> dict[str, str]:
+def event_figures(found: DeviceEvent | HostCall | HostOp, view: View) -> dict[str, str]:
     """What is known of an event, in words; ids left out."""
     rows: dict[str, str] = {}
-    for key, value in found.items():
+    for key, value in vars(found).items():
         if value is None or key in ("kernel", "name") or key.endswith("_id"):
             continue
         if key.endswith("start_ns"):
@@ -301,20 +305,20 @@ def event_figures(found: Record, view: View) -> dict[str, str]:
     return rows
 
 
-def event_links(found: Record, view: View, event: str) -> None:
+def event_links(found: DeviceEvent, view: View, event: str) -> None:
     """From a device event to its kernel, and to the part from its launch to its end."""
     row = st.container(horizontal=True)
-    if found["kernel_id"] is not None:
+    if found.kernel_id is not None:
         components.link(
             row,
             "pages/kernels.py",
             "Every launch of this kernel",
             ":material/memory:",
-            {"run": view.run_id, "kernel": str(found["kernel_id"])},
+            {"run": view.run_id, "kernel": str(found.kernel_id)},
         )
-    if found["call_start_ns"] is not None:
-        low: int = found["call_start_ns"] - view.start_ns
-        high: int = found["start_ns"] + found["dur_ns"] - view.start_ns
+    if found.call_start_ns is not None:
+        low = found.call_start_ns - view.start_ns
+        high = found.start_ns + found.dur_ns - view.start_ns
         margin = max((high - low) // 5, 2_000)
         components.link(
             row,
@@ -335,28 +339,28 @@ def main() -> None:
     run = components.choose_run()
     if run is None:
         return
-    run_id: str = run["run_id"]
+    run_id = run.run_id
     components.links(run_id, "timeline")
     traces = {
-        str(row["trace_id"]): row
+        str(row.trace_id): row
         for row in data.traces(run_id)
-        if row["start_ns"] is not None and row["end_ns"] > row["start_ns"]
+        if row.start_ns is not None and row.end_ns is not None and row.end_ns > row.start_ns
     }
     if not traces:
         st.info("No event of this run has a time, so there is nothing to draw.")
         return
     trace = choose_trace(traces)
-    steps = data.step_times(run_id, trace["trace_id"])
+    steps = data.step_times(run_id, trace.trace_id)
     view = view_of(run_id, trace, steps)
     buttons(view, steps)
     slices = data.slices(run_id, view.trace_id, view.low_ns, view.high_ns, COLUMNS)
     content = Content(
         slices,
         data.threads(run_id),
-        steps[0]["thread_id"] if steps else None,
+        steps[0].thread_id if steps else None,
         url_state.get("event"),
     )
-    profile = profile_of(view, content, trace["events"] > MANY_EVENTS)
+    profile = profile_of(view, content, trace.events > MANY_EVENTS)
     event = content.event
     if slices.is_empty() and (profile is None or profile.is_empty()):
         st.info("Nothing ran in this part of the trace.")

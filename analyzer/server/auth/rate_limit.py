@@ -9,7 +9,7 @@ from collections.abc import Callable
 _MOST_KEPT = 10_000
 
 
-class Rates:
+class RateLimit:
     """Buckets by client. `burst` seconds' worth of requests may come at once."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who may do what: random tokens of a team with scopes, and browser sessions made from them.
+"""Random tokens of a team with scopes, and browser sessions made from them.
 
 A token is 256 random bits and is shown once; stored is its SHA-256, which is found by index and
 compared in constant time. No guess can be tried fast enough to need a slow hash.
@@ -12,31 +12,38 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, func, select, true
 
 from analyzer.errors import AnalyzerError
-from analyzer.server.db.database import Row, State
+from analyzer.server.auth.principal import Principal, parse_scopes
+from analyzer.server.db.database import Database
+from analyzer.server.db.tables import sessions, tokens
 from analyzer.server.layout import check_team
 
-SCOPES = ("upload", "read", "admin")
 PREFIX = "hb_"
-SESSION_COOKIE = "hostbound_session"
 SESSION_SECONDS = 12 * 3600.0
 LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
-class Principal:
-    """Who asks: a team and what it may do; `local` is the owner of this machine's store."""
+class Token:
+    """What is known of a token. Times are Unix seconds.
 
+    Attributes:
+        expires_at: None for one that does not expire.
+        active: It lets in now: neither revoked nor expired.
+    """
+
+    id: str
     team: str
-    scopes: frozenset[str]
-    token_id: str | None
     name: str
-    local: bool = False
-
-    def may(self, scope: str) -> bool:
-        """Whether a scope is granted; `admin` holds the others."""
-        return scope in self.scopes or "admin" in self.scopes
+    scopes: list[str]
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    active: bool
 
 
 def hashed(token: str) -> bytes:
@@ -44,32 +51,18 @@ def hashed(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def parse_scopes(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Scopes from "upload,read", in their fixed order.
-
-    Raises:
-        AnalyzerError: One is not known, or there is none.
-    """
-    names = [n.strip() for n in (text.split(",") if isinstance(text, str) else text)]
-    unknown = [name for name in names if name not in SCOPES]
-    if unknown or not names:
-        what = repr(unknown[0]) if unknown else "nothing"
-        raise AnalyzerError(f"{what} is no scope; give some of {', '.join(SCOPES)}.")
-    return tuple(scope for scope in SCOPES if scope in names)
-
-
 class Tokens:
     """The tokens of all teams."""
 
-    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
-        self._state = state
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
         self._clock = clock
         self._any = False
 
     def create(
         self, team: str, scopes: Sequence[str], name: str = "", days: float | None = None
-    ) -> tuple[str, Row]:
-        """Make a token; returns its text, which is stored nowhere, and its row.
+    ) -> tuple[str, Token]:
+        """Make a token; returns its text, which is stored nowhere, and what is known of it.
 
         Raises:
             AnalyzerError: The team's name, a scope or the number of days is not allowed.
@@ -85,85 +78,102 @@ class Tokens:
         text = PREFIX + secrets.token_urlsafe(32)
         token_id = secrets.token_hex(16)
         now = self._clock()
-        expires = None if days is None else now + days * 86_400
-        with self._state.transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
-                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
-                (token_id, team, name, ",".join(granted), hashed(text), now, expires),
+                tokens.insert().values(
+                    id=token_id,
+                    team=team,
+                    name=name,
+                    scopes=",".join(granted),
+                    hash=hashed(text),
+                    created_at=now,
+                    expires_at=None if days is None else now + days * 86_400,
+                )
             )
         return text, self.all(team, token_id)[0]
 
     def any(self) -> bool:
         """Whether a token was ever made: then nobody gets in without one."""
         if not self._any:
-            self._any = self._state.row("SELECT 1 FROM tokens LIMIT 1") is not None
+            self._any = self._database.row(select(tokens.c.seq).limit(1)) is not None
         return self._any
 
-    def all(self, team: str | None = None, token_id: str | None = None) -> list[Row]:
+    def all(self, team: str | None = None, token_id: str | None = None) -> list[Token]:
         """Tokens without their hashes, oldest first."""
-        rows = self._state.rows(
-            "SELECT id, team, name, scopes, created_at, expires_at, revoked_at FROM tokens "
-            "WHERE (CAST(? AS TEXT) IS NULL OR team = ?) AND (CAST(? AS TEXT) IS NULL OR id = ?) "
-            "ORDER BY rowid",
-            (team, team, token_id, token_id),
+        rows = self._database.rows(
+            select(tokens)
+            .where(tokens.c.team == team if team is not None else true())
+            .where(tokens.c.id == token_id if token_id is not None else true())
+            .order_by(tokens.c.seq)
         )
-        for row in rows:
-            row["scopes"] = row["scopes"].split(",")
-            row["active"] = self._is_active(row)
-        return rows
+        return [
+            Token(
+                row.id,
+                row.team,
+                row.name,
+                row.scopes.split(","),
+                row.created_at,
+                row.expires_at,
+                row.revoked_at,
+                self._is_active(row),
+            )
+            for row in rows
+        ]
 
     def revoke(self, token_id: str, team: str | None = None) -> bool:
         """End a token and its sessions; False if the team has none of that id."""
-        with self._state.transaction() as connection:
+        with self._database.transaction() as connection:
             changed = connection.execute(
-                "UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) "
-                "WHERE id = ? AND (CAST(? AS TEXT) IS NULL OR team = ?)",
-                (self._clock(), token_id, team, team),
+                tokens.update()
+                .where(tokens.c.id == token_id)
+                .where(tokens.c.team == team if team is not None else true())
+                .values(revoked_at=func.coalesce(tokens.c.revoked_at, self._clock()))
             ).rowcount
             if changed:
-                connection.execute("DELETE FROM sessions WHERE token_id = ?", (token_id,))
+                connection.execute(sessions.delete().where(sessions.c.token_id == token_id))
         return bool(changed)
 
     def find(self, text: str) -> Principal | None:
         """Whose token this is; None for one that is unknown, revoked or expired."""
         digest = hashed(text)
-        row = self._state.row("SELECT * FROM tokens WHERE hash = ?", (digest,))
-        return self._principal(row, digest, row["hash"] if row else b"")
+        row = self._database.row(select(tokens).where(tokens.c.hash == digest))
+        return self._principal(row, digest, row.hash if row else b"")
 
     def begin_session(self, principal: Principal) -> str:
         """A browser session of a token; returns the secret that the cookie holds."""
         text = secrets.token_urlsafe(32)
         now = self._clock()
-        with self._state.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
+        with self._database.transaction() as connection:
+            connection.execute(sessions.delete().where(sessions.c.expires_at < now))
             connection.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?)",
-                (hashed(text), principal.token_id, now + SESSION_SECONDS),
+                sessions.insert().values(
+                    hash=hashed(text),
+                    token_id=principal.token_id,
+                    expires_at=now + SESSION_SECONDS,
+                )
             )
         return text
 
     def end_session(self, text: str) -> None:
         """Forget a browser session."""
-        with self._state.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE hash = ?", (hashed(text),))
+        with self._database.transaction() as connection:
+            connection.execute(sessions.delete().where(sessions.c.hash == hashed(text)))
 
     def session(self, text: str) -> Principal | None:
         """Whose browser session this is."""
         digest = hashed(text)
-        row = self._state.row(
-            "SELECT tokens.*, sessions.hash AS session FROM sessions "
-            "JOIN tokens ON tokens.id = sessions.token_id "
-            "WHERE sessions.hash = ? AND sessions.expires_at > ?",
-            (digest, self._clock()),
+        row = self._database.row(
+            select(tokens, sessions.c.hash.label("session"))
+            .join(sessions, tokens.c.id == sessions.c.token_id)
+            .where(sessions.c.hash == digest, sessions.c.expires_at > self._clock())
         )
-        return self._principal(row, digest, row["session"] if row else b"")
+        return self._principal(row, digest, row.session if row else b"")
 
-    def _principal(self, row: Row | None, digest: bytes, stored: bytes) -> Principal | None:
+    def _principal(self, row: Row[Any] | None, digest: bytes, stored: bytes) -> Principal | None:
         if not hmac.compare_digest(digest, stored) or row is None or not self._is_active(row):
             return None
-        scopes = row["scopes"].split(",")
-        return Principal(row["team"], frozenset(scopes), row["id"], row["name"])
+        return Principal(row.team, frozenset(row.scopes.split(",")), row.id, row.name)
 
-    def _is_active(self, row: Row) -> bool:
-        expires = row["expires_at"]
-        return row["revoked_at"] is None and (expires is None or self._clock() < expires)
+    def _is_active(self, row: Row[Any]) -> bool:
+        expires: float | None = row.expires_at
+        return row.revoked_at is None and (expires is None or self._clock() < expires)

@@ -12,51 +12,61 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-import psycopg
-from psycopg.rows import DictRow
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from analyzer.errors import Unreachable
-
-Session = psycopg.Connection[DictRow]
+from analyzer.server.db import tables
+from analyzer.server.db.connect import Engines
 
 LOOK_S = 0.5
 GRACE_S = 10.0
 
+# Called with the numbers of servers that are gone; None: every other one is.
+Requeue = Callable[[Sequence[int] | None], None]
+
 # The servers of running jobs that hold no lock.
-_ABSENT = """
+_ABSENT = text("""
 SELECT DISTINCT server FROM jobs
 WHERE state = 'running' AND server IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_locks AS held
   WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2
     AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND held.classid::BIGINT = %(key)s AND held.objid::BIGINT = jobs.server)
-"""
+    AND CAST(held.classid AS BIGINT) = :key AND CAST(held.objid AS BIGINT) = jobs.server)
+""")
+_KEY = text("SELECT hashtext(:schema) & 2147483647")
+_LOCK = text("SELECT pg_try_advisory_lock(CAST(:key AS INTEGER), CAST(:server AS INTEGER))")
 
 
-class Presence:
+class Shared(Protocol):
+    """What is asked of the database."""
+
+    @property
+    def engines(self) -> Engines: ...
+
+    def transaction(self) -> AbstractContextManager[Connection]: ...
+
+
+class Liveness:
     """This server's lock, and its look at the others; a thread."""
 
     def __init__(
-        self,
-        connect: Callable[[str], Session],
-        schema: str,
-        requeue: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, database: Shared, requeue: Requeue, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Prepare.
 
         Args:
-            requeue: Called with an SQL condition on the jobs of servers that are gone.
             clock: Seconds of a clock that never jumps.
         """
-        self._connect = connect
-        self._schema = schema
+        self._database = database
         self._requeue = requeue
         self._clock = clock
-        self._session: Session | None = None
-        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+        self._session: Connection | None = None
+        self._thread = threading.Thread(target=self._run, name="liveness", daemon=True)
         self._ended = threading.Event()
         self._missing_since: dict[int, float] = {}
         self._key: int = 0
@@ -71,20 +81,18 @@ class Presence:
         """Take a number and its lock, then look.
 
         Raises:
-            psycopg.Error: PostgreSQL does not answer.
+            DBAPIError, Unreachable: PostgreSQL does not answer.
         """
         self.take_number()
         self._show()
         self._thread.start()
 
     def take_number(self) -> None:
-        """Be a server that no other is, was, or will be soon."""
-        with self._connect("hostbound presence") as session:
-            (row,) = session.execute(
-                "SELECT nextval('servers')::INTEGER AS server, hashtext(%s) & 2147483647 AS key",
-                [self._schema],
-            ).fetchall()
-            self.server, self._key = int(row["server"]), int(row["key"])
+        """Take a number that no other server has."""
+        with self._database.transaction() as connection:
+            self.server = tables.next_number(connection, tables.SERVERS)
+            schema = {"schema": self._database.engines.schema}
+            self._key = int(connection.execute(_KEY, schema).scalar_one())
 
     def stop(self) -> None:
         """Give the lock back."""
@@ -95,19 +103,16 @@ class Presence:
 
     def _show(self) -> None:
         """Hold the lock in a session; the one before may not be over for PostgreSQL yet."""
-        session = self._connect("hostbound presence")
+        session = self._database.engines.alone.connect()
+        held = False
         try:
-            (row,) = session.execute(
-                "SELECT pg_try_advisory_lock(%s::INTEGER, %s::INTEGER) AS held",
-                [self._key, self.server],
-            ).fetchall()
-        except BaseException:
-            session.close()
-            raise
-        if row["held"]:
+            lock = {"key": self._key, "server": self.server}
+            held = bool(session.execute(_LOCK, lock).scalar())
+        finally:
+            if not held:
+                session.close()
+        if held:
             self._session = session
-        else:
-            session.close()
 
     def _drop(self) -> None:
         session, self._session = self._session, None
@@ -115,31 +120,34 @@ class Presence:
             session.close()
 
     def _run(self) -> None:
+        # Deferred: only servers on a lake come here.
+        from psycopg import Error
+
         while not self._ended.wait(LOOK_S):
             try:
                 if self._session is None:
                     self._show()
                 if self._session is not None:
                     self.look(self._session)
-            except psycopg.Error:
+            except (DBAPIError, Error):
                 self._drop()
                 self.forget()
             except Unreachable:
                 pass
 
     def forget(self) -> None:
-        """Nothing was seen for a while: all have their time again to come back."""
+        """Give all servers their time again to come back: nothing was seen for a while."""
         self._missing_since.clear()
 
-    def look(self, session: Session) -> None:
+    def look(self, session: Connection) -> None:
         """See which servers are missing; have those jobs queued again whose server is gone."""
-        rows = session.execute(_ABSENT, {"key": self._key}).fetchall()
+        missing = session.execute(_ABSENT, {"key": self._key}).scalars().all()
         now = self._clock()
         self._missing_since = {
-            row["server"]: self._missing_since.get(row["server"], now)
-            for row in rows
-            if row["server"] != self.server
+            server: self._missing_since.get(server, now)
+            for server in missing
+            if server != self.server
         }
         gone = [s for s, since in self._missing_since.items() if now - since >= GRACE_S]
         if gone:
-            self._requeue(f"server IN ({', '.join(map(str, gone))})")
+            self._requeue(gone)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 
-from analyzer.server.auth.policy import needs, service_of
-from analyzer.server.auth.tokens import Principal
+from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
+from analyzer.server.http.access import needs, service_of
 from analyzer.server.http.uploads import errors
 
 router = APIRouter()
@@ -24,9 +25,9 @@ Admin = Annotated[Principal, Depends(needs("admin"))]
 )
 def create(body: messages.NewToken, request: Request, who: Admin) -> dict[str, Any]:
     service = service_of(request)
-    text, row = service.tokens.create(who.team, body.scopes, body.name, body.expires_days)
-    service.log("token created", team=who.team, token=row["id"], scopes=row["scopes"])
-    return {**row, "token": text}
+    text, token = service.tokens.create(who.team, body.scopes, body.name, body.expires_days)
+    service.log("token created", team=who.team, token=token.id, scopes=token.scopes)
+    return {**dataclasses.asdict(token), "token": text}
 
 
 @router.get(
@@ -36,7 +37,7 @@ def create(body: messages.NewToken, request: Request, who: Admin) -> dict[str, A
     responses=errors(),
 )
 def tokens(request: Request, who: Admin) -> dict[str, Any]:
-    return {"tokens": service_of(request).tokens.all(who.team)}
+    return {"tokens": [dataclasses.asdict(one) for one in service_of(request).tokens.all(who.team)]}
 
 
 @router.delete(

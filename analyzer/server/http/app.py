@@ -13,16 +13,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.server.auth.policy import needs
-from analyzer.server.http import admin as api_admin
-from analyzer.server.http import messages
-from analyzer.server.http import runs as api_runs
-from analyzer.server.http import uploads as api_uploads
+from analyzer.server.http import admin, jobs, messages, runs
+from analyzer.server.http import uploads as upload_routes
+from analyzer.server.http.access import needs
 from analyzer.server.service import Service
 from analyzer.server.uploads import quotas, uploads
 from schemas.errors import HostboundError
 
-PREFIX = api_uploads.PREFIX
+PREFIX = upload_routes.PREFIX
 _STATUS: dict[type[HostboundError], int] = {
     uploads.Busy: 409,
     uploads.WrongOffset: 409,
@@ -50,7 +48,7 @@ def build(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for module in (api_uploads, api_runs, api_admin):
+    for module in (upload_routes, jobs, runs, admin):
         app.include_router(module.router, prefix=PREFIX)
     _add_health(app, service)
     _add_errors(app, service)
@@ -63,7 +61,7 @@ def _add_health(app: FastAPI, service: Service) -> None:
         return {"status": "alive"}
 
     def ready() -> JSONResponse:
-        good = service.ready.is_set() and service.pool.alive() > 0 and service.state.answers()
+        good = service.ready.is_set() and service.workers.alive() > 0 and service.database.answers()
         return JSONResponse({"status": "ready" if good else "not ready"}, 200 if good else 503)
 
     async def metrics(request: Request) -> Response:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from analyzer.queries.records import Kernel, ListedRun
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Format = Literal[
@@ -107,13 +109,13 @@ class Usage(BaseModel):
 class RunList(BaseModel):
     """Runs, newest first; `total` counts those that the filters leave."""
 
-    runs: list[dict[str, Any]]
+    runs: list[ListedRun]
     total: int
 
 
 class KernelList(BaseModel):
     run_id: str
-    kernels: list[dict[str, Any]]
+    kernels: list[Kernel]
 
 
 class Statement(BaseModel):

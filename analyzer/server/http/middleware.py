@@ -1,4 +1,4 @@
-"""The front of the server: every request passes here, then goes to the API, the login or the pages.
+"""The middleware: every request passes here, then goes to the API, the login or the pages.
 
 Gives each request an id, bounds its body, lets nobody at the pages without login where one is
 needed, logs one line, counts it. Plain ASGI, so that an upload streams through untouched.
@@ -20,9 +20,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from analyzer.errors import Unreachable
-from analyzer.server.auth import login
-from analyzer.server.auth.policy import OPEN, identify, sent_to_here
-from analyzer.server.http import timeouts as slow
+from analyzer.server.auth.policy import OPEN
+from analyzer.server.http import login, timeouts
 from analyzer.server.service import Service
 
 Message = MutableMapping[str, Any]
@@ -41,7 +40,7 @@ _HEADERS = [
     (b"referrer-policy", b"same-origin"),
 ]
 # Of what is no request of the API, only these are worth a line.
-_TOLD = (401, 403, 408, 413, 429)
+_LOGGED = (401, 403, 408, 413, 429)
 _TOO_SLOW = "the rest of the request did not come in time; send it again."
 PAGE_UPLOAD_BYTES = 200 << 20
 _DRAINED_BYTES = 4 << 20
@@ -55,7 +54,7 @@ class _Refused(Exception):
         self.detail = detail
 
 
-class Front:
+class Middleware:
     """The application that the server runs: `pages` is the web app, None without it."""
 
     def __init__(self, service: Service, api: Asgi, pages: Asgi | None) -> None:
@@ -96,14 +95,14 @@ class Front:
         status: int = 0
         path: str = scope["path"]
         is_api = path.startswith(_API)
-        body = slow.Body(receive, self._service.limits.slow_seconds)
+        body = timeouts.TimedBody(receive, self._service.limits.slow_seconds)
         too_slow = False
 
         async def receiving() -> Message:
             nonlocal too_slow
             try:
                 return await body.receive()
-            except slow.TooSlow:
+            except timeouts.TooSlow:
                 too_slow = True
                 if is_api:  # an upload keeps what has come, as of a client that has gone
                     return {"type": "http.disconnect"}
@@ -149,7 +148,7 @@ class Front:
             metrics = self._service.metrics
             metrics.requests.labels(scope["method"], route, status).inc()
             metrics.request_seconds.labels(route).observe(seconds)
-            if is_api or _is_told(status):
+            if is_api or _is_logged(status):
                 self._service.log(
                     "request",
                     id=request_id,
@@ -186,15 +185,17 @@ class Front:
     async def _may_see_pages(self, scope: Scope) -> bool:
         service = self._service
         headers = Headers(scope=scope)
-        if service.door.oidc is not None:
+        if service.policy.oidc is not None:
             # The pages themselves send to the identity provider. Files they take into memory before
             # that, so these are for sessions of people who have been let in.
             path: str = scope["path"]
-            return not path.startswith(_FILES) or path.split("/")[3] in service.let_in
+            return not path.startswith(_FILES) or path.split("/")[3] in service.admitted
         if not await run_in_threadpool(service.needs_login):
-            return sent_to_here(headers, service)
+            return service.policy.admits_without_login(headers)
         cookies = Request({**scope, "type": "http"}).cookies
-        found = await run_in_threadpool(identify, service, Headers({}), cookies, True)
+        found = await run_in_threadpool(
+            service.policy.identify, service.tokens, Headers({}), cookies, True
+        )
         return found is not None and found is not OPEN and found.may("read")
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -202,10 +203,10 @@ class Front:
         host, origin = headers.get("host", ""), headers.get("origin", "")
         same = origin.partition("://")[2] in ("", host)
         try:
-            let_in = self._pages is not None and same and await self._may_see_pages(scope)
+            admitted = self._pages is not None and same and await self._may_see_pages(scope)
         except Unreachable:
-            let_in = False
-        if self._pages is None or not let_in:
+            admitted = False
+        if self._pages is None or not admitted:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -280,8 +281,8 @@ async def _drain(receive: Receive) -> None:
                 return
 
 
-def _is_told(status: int) -> bool:
-    return status >= 500 or status in _TOLD
+def _is_logged(status: int) -> bool:
+    return status >= 500 or status in _LOGGED
 
 
 def _bounded(receive: Receive, most: int) -> Receive:

@@ -15,14 +15,17 @@ from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 
 from analyzer import queries
 from analyzer.errors import AnalyzerError
-from analyzer.reports import comparison as compare_module
-from analyzer.reports import report as report_module
-from analyzer.server.auth.policy import needs, service_of
-from analyzer.server.auth.tokens import Principal
+from analyzer.render.json_text import builtins_of
+from analyzer.reports.comparison import compare as compare_runs
+from analyzer.reports.records import Comparison, RunReport
+from analyzer.reports.report import report as report_run
+from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
+from analyzer.server.http.access import needs, service_of
 from analyzer.server.http.uploads import errors
 from analyzer.server.service import Service
 from analyzer.server.sql.snapshots import Crowded
+from analyzer.server.uploads.uploads import Upload
 from analyzer.store import Connection, open_store, sandbox
 from analyzer.store.write import delete_run
 
@@ -32,8 +35,8 @@ _MOST_COMPARED = 20
 Reader = Annotated[Principal, Depends(needs("read"))]
 
 
-def as_json(value: Any, status: int = 200) -> Response:
-    """JSON of records; unknown is null, a time is text."""
+def as_json(value: object, status: int = 200) -> Response:
+    """JSON of plain values; unknown is null, a time is text."""
     option = orjson.OPT_NON_STR_KEYS
     try:
         content = orjson.dumps(value, default=str, option=option)
@@ -90,16 +93,17 @@ def runs(
     if not service.store(who.team).exists():
         return as_json({"runs": [], "total": 0})
     with reading(service, who.team) as connection:
-        found = queries.runs(connection).to_dicts()
+        found = queries.listed_runs(connection)
     if sha256 is not None:
         job = service.jobs.of_upload(who.team, sha256)
-        found = [run for run in found if job and run["run_id"] in job["run_ids"]]
+        found = [run for run in found if job and run.run_id in job.run_ids]
     for key, wanted in (("model", model), ("mode", mode), ("host", host), ("gpu", gpu)):
         if wanted is not None:
-            found = [run for run in found if run[key] == wanted]
+            found = [run for run in found if getattr(run, key) == wanted]
     if name:
-        found = [run for run in found if name.lower() in run["name"].lower()]
-    return as_json({"runs": found[offset : offset + limit], "total": len(found)})
+        found = [run for run in found if name.lower() in run.name.lower()]
+    shown = builtins_of(found[offset : offset + limit])
+    return as_json({"runs": shown, "total": len(found)})
 
 
 @router.get(
@@ -110,36 +114,25 @@ def runs(
 )
 def run(run: str, request: Request, who: Reader) -> Response:
     with reading(service_of(request), who.team) as connection:
-        run_id = find(connection, run)
-        shown = queries.run(connection, run_id)
-        for key in ("manifest", "trace_metadata", "phases", "versions"):
-            shown[key] = orjson.loads(shown[key]) if shown.get(key) else None
-        traces = queries.traces(connection, run_id)
-        for trace in traces:
-            trace["metadata"] = orjson.loads(trace["metadata"])
-        value = {
-            "run": shown,
-            "files": queries.files(connection, run_id),
-            "traces": traces,
-            "quality": queries.quality(connection, run_id),
-        }
-    return as_json(value)
+        value = queries.description(connection, find(connection, run))
+    return as_json(value.with_json())
 
 
 @router.get(
     "/runs/{run}/report",
     summary="Where a run's time went: what `analyzer report` prints",
-    response_model=dict[str, Any],
+    response_model=RunReport,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def report(
     run: str, request: Request, who: Reader, format: Literal["json", "text"] = "json"
 ) -> Response:
     with reading(service_of(request), who.team) as connection:
-        value = report_module.report(connection, find(connection, run))
+        value = report_run(connection, find(connection, run))
     if format == "json":
-        return as_json(value)
-    from analyzer.render.report import console, print_report
+        return as_json(builtins_of(value))
+    from analyzer.render.report import print_report
+    from analyzer.render.tables import console
 
     text = io.StringIO()
     print_report(value, console(text))
@@ -160,14 +153,14 @@ def kernels(
 ) -> Response:
     with reading(service_of(request), who.team) as connection:
         run_id = find(connection, run)
-        rows = queries.kernels(connection, run_id, limit=limit).to_dicts()
-    return as_json({"run_id": run_id, "kernels": rows})
+        found = queries.kernel_records(connection, run_id, limit=limit)
+    return as_json({"run_id": run_id, "kernels": builtins_of(found)})
 
 
 @router.get(
     "/compare",
     summary="Runs compared with the first of them: what `analyzer compare` prints",
-    response_model=dict[str, Any],
+    response_model=Comparison,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def compare(
@@ -180,21 +173,21 @@ def compare(
     if len(wanted) > _MOST_COMPARED:
         raise HTTPException(422, f"{len(wanted)} runs are too many to compare at once.")
     with reading(service_of(request), who.team) as connection:
-        value = compare_module.compare(connection, [find(connection, name) for name in wanted])
+        value = compare_runs(connection, [find(connection, name) for name in wanted])
     if format == "json":
-        return as_json(value)
+        return as_json(builtins_of(value))
     from analyzer.render.comparison import print_comparison
-    from analyzer.render.report import console
+    from analyzer.render.tables import console
 
     text = io.StringIO()
     print_comparison(value, console(text))
     return PlainTextResponse(text.getvalue())
 
 
-def _original(service: Service, team: str, run_id: str) -> dict[str, Any] | None:
+def _original(service: Service, team: str, run_id: str) -> Upload | None:
     """The upload that a run was made of."""
     job = service.jobs.of_run(team, run_id)
-    return service.uploads.find(team, job["sha256"]) if job else None
+    return service.uploads.find(team, job.sha256) if job else None
 
 
 @router.get(
@@ -208,9 +201,9 @@ def original(run: str, request: Request, who: Reader) -> Response:
     with reading(service, who.team) as connection:
         run_id = find(connection, run)
     upload = _original(service, who.team, run_id)
-    if upload is None or upload["state"] != "stored":
+    if upload is None or not upload.is_stored:
         raise HTTPException(404, "this run did not come by an upload; its files are elsewhere.")
-    sha256, kind = upload["sha256"], "application/octet-stream"
+    sha256, kind = upload.sha256, "application/octet-stream"
     if service.blobs.size(who.team, sha256) is None:
         raise HTTPException(404, "the original is no longer on the server.")
     headers = {"Hostbound-Sha256": sha256}
@@ -218,14 +211,14 @@ def original(run: str, request: Request, who: Reader) -> Response:
         return FileResponse(file, media_type=kind, filename=_download_name(upload), headers=headers)
     name = quote(_download_name(upload))
     headers["Content-Disposition"] = f"attachment; filename*=utf-8''{name}"
-    headers["Content-Length"] = str(upload["size"])
+    headers["Content-Length"] = str(upload.size)
     return StreamingResponse(service.blobs.pieces(who.team, sha256), 200, headers, kind)
 
 
-def _download_name(upload: dict[str, Any]) -> str:
-    given = upload["metadata"].get("file") or upload["name"] or upload["sha256"][:12]
+def _download_name(upload: Upload) -> str:
+    given = upload.metadata.get("file") or upload.name or upload.sha256[:12]
     base = "".join(c if c.isalnum() or c in "-_.+" else "_" for c in PurePosixPath(str(given)).name)
-    suffix = "." + upload["format"].partition(".")[2] if upload["format"] else ""
+    suffix = "." + upload.format.partition(".")[2] if upload.format else ""
     return base if base.endswith(suffix) else base + suffix
 
 
@@ -242,8 +235,8 @@ def delete(
     with reading(service, who.team) as connection:
         run_id = find(connection, run)
         upload = _original(service, who.team, run_id)
-        job = service.jobs.of_upload(who.team, upload["sha256"]) if upload else None
-        others = [r for r in job["run_ids"] if r != run_id] if job else []
+        job = service.jobs.of_upload(who.team, upload.sha256) if upload else None
+        others = [r for r in job.run_ids if r != run_id] if job else []
         kept = [
             other
             for other in others
@@ -251,7 +244,7 @@ def delete(
         ]
     # The run last: after a crash in between it is still there to be deleted again.
     if upload is not None and not kept:
-        service.uploads.drop(who.team, upload["id"])
+        service.uploads.drop(who.team, upload.id)
     service.jobs.forget_run(who.team, run_id)
     with open_store(service.store(who.team)).writing() as connection:
         connection.execute("BEGIN TRANSACTION")

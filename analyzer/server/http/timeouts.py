@@ -111,7 +111,7 @@ class TooSlow(Exception):
     """A body did not come in time."""
 
 
-class Body:
+class TimedBody:
     """Receives the messages of one request's body, for as long as they come fast enough.
 
     Args:

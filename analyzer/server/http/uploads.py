@@ -1,24 +1,29 @@
-"""Uploads and jobs over HTTP: announce a content, send it by tus 1.0, see what became of it."""
+"""Uploads over HTTP: announce a content, send it by tus 1.0, see what became of it."""
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import AbstractContextManager
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from analyzer.server.auth.policy import needs, service_of
-from analyzer.server.auth.tokens import Principal
-from analyzer.server.db.database import Row
+from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
-from analyzer.server.jobs.queue import STATES
+from analyzer.server.http.access import needs, service_of
+from analyzer.server.jobs.job import Job
 from analyzer.server.layout import is_id, is_sha256
 from analyzer.server.service import Service
-from analyzer.server.uploads.uploads import Announced, Ended, TooLarge, WrongContent, WrongOffset
+from analyzer.server.uploads.uploads import (
+    Announced,
+    Ended,
+    TooLarge,
+    Upload,
+    WrongContent,
+    WrongOffset,
+)
 
 PREFIX = "/api/v1"
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -37,19 +42,18 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: ERRORS[code] for code in (401, 403, 422, 429, 503, *codes)}
 
 
-def job_shown(job: Row | None) -> dict[str, Any] | None:
+def job_shown(job: Job | None) -> dict[str, Any] | None:
     """A job as the API shows it."""
-    return None if job is None else {key: job[key] for key in messages.Job.model_fields}
+    return None if job is None else {key: getattr(job, key) for key in messages.Job.model_fields}
 
 
-def stored_shown(upload: Row, job: Row | None) -> dict[str, Any]:
+def stored_shown(upload: Upload, job: Job | None) -> dict[str, Any]:
     """The answer for a content that is here."""
-    run_ids: list[str] = job["run_ids"] if job else []
     return {
         "status": "stored",
-        "sha256": upload["sha256"],
+        "sha256": upload.sha256,
         "job": job_shown(job),
-        "run_ids": run_ids,
+        "run_ids": job.run_ids if job else [],
     }
 
 
@@ -68,20 +72,20 @@ def announce(
     metadata = {k: v for k, v in body.metadata.items() if k != "origin" or who.local}
     wanted = Announced(body.sha256, body.size, body.format, body.name, body.host, metadata)
     upload = service.uploads.announce(who.team, wanted, who.token_id)
-    if upload["state"] == "stored":
+    if upload.is_stored:
         job = service.jobs.of_upload(who.team, body.sha256)
-        ended = job is None or job["state"] in ("done", "failed")
+        ended = job is None or job.has_ended
         if (metadata.get("replace") is True or metadata.get("again") is True) and ended:
             service.uploads.quotas.check_queue(who.team)
             job_id = service.uploads.convert_again(who.team, upload, wanted)
-            service.pool.wake()
+            service.workers.wake()
             job = service.jobs.get(who.team, job_id)
         return JSONResponse(stored_shown(upload, job))
-    url = f"{PREFIX}/uploads/{upload['id']}"
+    url = f"{PREFIX}/uploads/{upload.id}"
     return JSONResponse(
-        {"status": "incomplete", "protocol": "tus", "url": url, "offset": upload["offset"]},
+        {"status": "incomplete", "protocol": "tus", "url": url, "offset": upload.offset},
         201,
-        headers={"Location": url, "Upload-Offset": str(upload["offset"]), **TUS},
+        headers={"Location": url, "Upload-Offset": str(upload.offset), **TUS},
     )
 
 
@@ -120,7 +124,7 @@ def _check_version(version: str | None) -> None:
         )
 
 
-def _find(service: Service, who: Principal, reference: str) -> Row:
+def _find(service: Service, who: Principal, reference: str) -> Upload:
     row = service.uploads.find(who.team, reference)
     if row is None:
         raise HTTPException(404, "there is no such upload; announce the content again.")
@@ -143,12 +147,12 @@ def head(
     row = _find(service_of(request), who, upload)
     headers = {
         **TUS,
-        "Upload-Offset": str(row["offset"]),
-        "Upload-Length": str(row["size"]),
+        "Upload-Offset": str(row.offset),
+        "Upload-Length": str(row.size),
         "Cache-Control": "no-store",
     }
-    if row["state"] == "stored":
-        headers["Hostbound-Sha256"] = row["sha256"]
+    if row.is_stored:
+        headers["Hostbound-Sha256"] = row.sha256
     return Response(status_code=200, headers=headers)
 
 
@@ -182,35 +186,35 @@ async def patch(
         raise HTTPException(415, "send `Content-Type: application/offset+octet-stream`.")
     service = service_of(request)
     row = await run_in_threadpool(_find, service, who, upload)
-    if row["state"] != "stored":
+    if not row.is_stored:
         await run_in_threadpool(service.uploads.quotas.check_queue, who.team)
         try:
             return await _receive(service, row, upload_offset, request)
         except Ended:
             row = await run_in_threadpool(_find, service, who, upload)
-    if upload_offset != row["size"]:
-        raise WrongOffset(f"this upload is complete with {row['size']} bytes.")
+    if upload_offset != row.size:
+        raise WrongOffset(f"this upload is complete with {row.size} bytes.")
     return _acknowledged(row)
 
 
-def _acknowledged(row: Row) -> Response:
+def _acknowledged(row: Upload) -> Response:
     return Response(
         status_code=204,
-        headers={**TUS, "Upload-Offset": str(row["size"]), "Hostbound-Sha256": row["sha256"]},
+        headers={**TUS, "Upload-Offset": str(row.size), "Hostbound-Sha256": row.sha256},
     )
 
 
-async def _receive(service: Service, row: Row, offset: int, request: Request) -> Response:
+async def _receive(service: Service, row: Upload, offset: int, request: Request) -> Response:
     """Append what the request brings; the last byte makes it an original."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and offset + int(announced) > row["size"]:
-        raise TooLarge(f"{row['size']} bytes were announced, {offset + int(announced)} would come.")
+    if announced.isdigit() and offset + int(announced) > row.size:
+        raise TooLarge(f"{row.size} bytes were announced, {offset + int(announced)} would come.")
     writer: AbstractContextManager[IO[bytes]] = service.uploads.writer(row, offset)
     stream = await run_in_threadpool(writer.__enter__)
     error: BaseException | None = None
     try:
         offset = await _append(service, row, offset, request, stream)
-        if offset < row["size"]:
+        if offset < row.size:
             return Response(status_code=204, headers={**TUS, "Upload-Offset": str(offset)})
         try:
             job_id = await run_in_threadpool(service.uploads.complete, row)
@@ -218,8 +222,8 @@ async def _receive(service: Service, row: Row, offset: int, request: Request) ->
             service.metrics.uploads_refused.inc()
             raise
         service.metrics.uploads_stored.inc()
-        service.log("upload stored", team=row["team"], sha256=row["sha256"], job=job_id)
-        service.pool.wake()
+        service.log("upload stored", team=row.team, sha256=row.sha256, job=job_id)
+        service.workers.wake()
         return _acknowledged(row)
     except BaseException as raised:
         error = raised
@@ -231,7 +235,7 @@ async def _receive(service: Service, row: Row, offset: int, request: Request) ->
 
 
 async def _append(
-    service: Service, row: Row, offset: int, request: Request, stream: IO[bytes]
+    service: Service, row: Upload, offset: int, request: Request, stream: IO[bytes]
 ) -> int:
     held = bytearray()
 
@@ -246,11 +250,11 @@ async def _append(
     try:
         async for piece in request.stream():
             held += piece
-            if offset + len(held) > row["size"]:
-                raise TooLarge(f"more than the announced {row['size']} bytes came.")
+            if offset + len(held) > row.size:
+                raise TooLarge(f"more than the announced {row.size} bytes came.")
             if len(held) >= _GATHER:
                 await flush()
-    except ClientDisconnect:  # or one that is too slow: `front.py` says that it has gone
+    except ClientDisconnect:  # or one that is too slow: the middleware says that it has gone
         await flush()  # what came is kept: the client goes on from there
         # 408, not 400: a client that was only slow, or asleep, is to try again.
         raise HTTPException(
@@ -282,9 +286,9 @@ def terminate(
     _check_version(tus_resumable)
     service = service_of(request)
     row = _find(service, who, upload)
-    if row["state"] == "stored":
+    if row.is_stored:
         raise HTTPException(409, "this upload is complete; an admin can delete its runs.")
-    service.uploads.give_up(who.team, row["id"])
+    service.uploads.give_up(who.team, row.id)
     return Response(status_code=204, headers=TUS)
 
 
@@ -314,72 +318,9 @@ def upload_state(
     if not (is_id(upload) or is_sha256(upload)):
         raise HTTPException(404, "there is no such upload; give an id or a SHA-256.")
     row = _find(service, who, upload)
-    job = service.jobs.of_upload(who.team, row["sha256"]) if row["state"] == "stored" else None
+    job = service.jobs.of_upload(who.team, row.sha256) if row.is_stored else None
     keys = ("id", "sha256", "size", "offset", "format", "name", "host")
-    upload_shown = {key: row[key] for key in keys}
+    upload_shown = {key: getattr(row, key) for key in keys}
     if job is None:
         return {**_NO_JOB, **upload_shown}
-    return {**upload_shown, **job, "id": row["id"], "job_id": job["id"]}
-
-
-@router.get(
-    "/jobs",
-    summary="Conversions, newest first",
-    response_model=messages.JobList,
-    responses=errors(),
-)
-def jobs(
-    request: Request,
-    who: Annotated[Principal, Depends(needs("upload|read"))],
-    state: Annotated[Literal["queued", "running", "done", "failed"] | None, Query()] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
-) -> dict[str, Any]:
-    found = service_of(request).jobs
-    rows = found.list(who.team, (state,) if state else STATES, limit, offset)
-    return {"jobs": [job_shown(row) for row in rows], "counts": found.counts(who.team)}
-
-
-@router.get(
-    "/jobs/{job_id}", summary="One conversion", response_model=messages.Job, responses=errors(404)
-)
-def job(
-    job_id: str, request: Request, who: Annotated[Principal, Depends(needs("upload|read"))]
-) -> dict[str, Any]:
-    found = job_shown(service_of(request).jobs.get(who.team, job_id))
-    if found is None:
-        raise HTTPException(404, "there is no such job.")
-    return found
-
-
-@router.post(
-    "/jobs/{job_id}/retry",
-    summary="Try a failed conversion again",
-    response_model=messages.Job,
-    responses=errors(404, 409),
-)
-def retry(
-    job_id: str, request: Request, who: Annotated[Principal, Depends(needs("upload"))]
-) -> dict[str, Any]:
-    service = service_of(request)
-    if service.jobs.get(who.team, job_id) is None:
-        raise HTTPException(404, "there is no such job.")
-    service.uploads.quotas.check_queue(who.team)
-    again = job_shown(service.jobs.retry(who.team, job_id))
-    if again is None:
-        raise HTTPException(409, "only a failed job can be tried again.")
-    service.pool.wake()
-    return again
-
-
-@router.get(
-    "/usage",
-    summary="What the team keeps and has queued, and how much of it it may",
-    response_model=messages.Usage,
-    responses=errors(),
-)
-def usage(
-    request: Request, who: Annotated[Principal, Depends(needs("upload|read"))]
-) -> dict[str, Any]:
-    found = service_of(request).uploads.quotas.usage(who.team)
-    return {**dataclasses.asdict(found), "text": found.line()}
+    return {**upload_shown, **(job_shown(job) or {}), "id": row.id, "job_id": job.id}

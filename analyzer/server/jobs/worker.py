@@ -1,9 +1,9 @@
 """A worker process: converts one original after the other, and commits each run in its turn.
 
-Speaks over one pipe with its keeper in `pool.py`: a Task comes in; before each commit the worker
-asks for its turn and waits until it may go, so that the server's readers step aside, and says when
-it has written; a Done ends the task. When the pipe breaks the server is gone, and so is the worker,
-at once: a run is then whole or absent.
+Speaks with the thread in `workers.py` that supervises it: a Task comes in; before each commit the
+worker asks for its turn and waits until it may go, so that the server's readers step aside, and
+says when it has written; a Done ends the task. When the socket breaks the server is gone, and so is
+the worker, at once: a run is then whole or absent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from analyzer.errors import AnalyzerError, Unreachable
+from analyzer.server import supervise
 from analyzer.server.limits import Limits
 from analyzer.server.uploads import archives
 from schemas.errors import HostboundError
@@ -38,7 +40,7 @@ class Task:
         metadata: As announced; `step_annotation`, `python_functions` and `replace` mean what the
             options of `analyzer ingest` do, `capture_trace` names a file of the archive.
         origin: Shown as the run's path.
-        work: An empty folder of this task's own; the keeper deletes it.
+        work: An empty folder of this task's own; the server deletes it.
     """
 
     blob: Path
@@ -64,19 +66,50 @@ class Done:
     unreachable: bool = False
 
 
-TURN, GO, WRITTEN = "turn", "go", "written"
+# The first byte of what a worker says; a Done follows DONE. GO is what a server answers to TURN.
+TURN, GO, WRITTEN, DONE = b"T", b"G", b"W", b"D"
 
 
-def run(pipe: Connection) -> None:
-    """The process: until the pipe ends."""
+def encode(message: Task | Done) -> bytes:
+    """A message as bytes."""
+    return msgspec.msgpack.encode(message, enc_hook=_as_text)
+
+
+def decode_task(message: bytes) -> Task:
+    """What a server has sent."""
+    return msgspec.msgpack.decode(message, type=Task, dec_hook=_as_path)
+
+
+def decode_done(message: bytes) -> Done:
+    """What a worker has answered.
+
+    Raises:
+        msgspec.DecodeError: It is no answer.
+    """
+    return msgspec.msgpack.decode(message, type=Done)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} is not sent")
+
+
+def _as_path(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+def main() -> None:
+    """The process: until the socket ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C goes to the server alone
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    server = supervise.channel()
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
         while True:
             try:
-                inbox.put(pipe.recv())
+                inbox.put(server.receive())
             except (EOFError, OSError):
                 os._exit(1)
 
@@ -85,16 +118,16 @@ def run(pipe: Connection) -> None:
 
     @contextmanager
     def turn() -> Generator[None, None, None]:
-        pipe.send(TURN)
+        server.send(TURN)
         inbox.get()
         try:
             yield
         finally:
-            pipe.send(WRITTEN)
+            server.send(WRITTEN)
 
     while True:
-        task: Task = inbox.get()
-        pipe.send(convert(task, turn))
+        done = convert(decode_task(inbox.get()), turn)
+        server.send(DONE, encode(done))
 
 
 def convert(task: Task, turn: Turn) -> Done:
@@ -208,3 +241,7 @@ def _link(blob: Path, path: Path) -> None:
         os.link(blob, path)
     except OSError:  # a file system without hard links
         shutil.copyfile(blob, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Keeps the workers: each has a thread that takes jobs, minds time and memory, and outlives it.
+"""The workers: each has a thread that takes jobs, supervises its process, and outlives it.
 
 A worker that dies or is killed costs its job an attempt, never the server, another job or the
 store. Commits take turns with the server's readers (`analyzer.store.rwlock`).
@@ -6,35 +6,32 @@ store. Commits take turns with the server's readers (`analyzer.store.rwlock`).
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
+import os
 import re
 import shutil
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.server.db.database import Row
 from analyzer.server.jobs import worker
+from analyzer.server.jobs.job import Job
 from analyzer.server.jobs.queue import Jobs
 from analyzer.server.jobs.worker import Done, Task
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
+from analyzer.server.logs import Log
+from analyzer.server.supervise import Child, Stopped
 from analyzer.server.uploads.blobs import Blobs
 from analyzer.store import open_store, rwlock
 from analyzer.store.store import LOCK_PATIENCE_S
 from schemas.errors import HostboundError
 
-_LOOK_S = 0.2
 _AWAY_S = 2.0
 _TASKS_A_WORKER = 100  # then a fresh one, so that memory it lost comes back
 
-Log = Callable[..., None]
 _T = TypeVar("_T")
 
 
@@ -42,14 +39,15 @@ class _Killed(Exception):
     """A worker ended without an answer; the text says why, or is empty if it is not known."""
 
 
-class Pool:
-    """Some workers and the threads that keep them."""
+class Workers:
+    """Some workers and the threads that supervise them."""
 
     def __init__(
         self, layout: Layout, jobs: Jobs, blobs: Blobs, limits: Limits, workers: int, log: Log
     ) -> None:
-        self._keepers = [
-            _Keeper(f"worker-{i}", self, layout, jobs, blobs, limits, log) for i in range(workers)
+        self._supervisors = [
+            _Supervisor(f"worker-{i}", self, layout, jobs, blobs, limits, log)
+            for i in range(workers)
         ]
         self.news = threading.Condition()
         self.stopping = threading.Event()
@@ -57,8 +55,8 @@ class Pool:
 
     def start(self) -> None:
         """Begin to take jobs."""
-        for keeper in self._keepers:
-            keeper.start()
+        for supervisor in self._supervisors:
+            supervisor.start()
 
     def wake(self) -> None:
         """There is a new job."""
@@ -67,29 +65,25 @@ class Pool:
 
     def alive(self) -> int:
         """Threads that take jobs."""
-        return sum(keeper.is_alive() for keeper in self._keepers)
-
-    def pids(self) -> list[int]:
-        """Worker processes that run now."""
-        return [keeper.pid for keeper in self._keepers if keeper.pid is not None]
+        return sum(supervisor.is_alive() for supervisor in self._supervisors)
 
     def stop(self, grace_s: float) -> None:
         """Take no more jobs; let running ones end within `grace_s`, queue the others again."""
         self.stopping.set()
         self.wake()
         deadline = time.monotonic() + grace_s
-        for keeper in self._keepers:
-            keeper.join(max(0.0, deadline - time.monotonic()))
+        for supervisor in self._supervisors:
+            supervisor.join(max(0.0, deadline - time.monotonic()))
         self.give_up.set()
-        for keeper in self._keepers:
-            keeper.join()
+        for supervisor in self._supervisors:
+            supervisor.join()
 
 
-class _Keeper(threading.Thread):
+class _Supervisor(threading.Thread):
     def __init__(
         self,
         name: str,
-        pool: Pool,
+        workers: Workers,
         layout: Layout,
         jobs: Jobs,
         blobs: Blobs,
@@ -97,42 +91,36 @@ class _Keeper(threading.Thread):
         log: Log,
     ) -> None:
         super().__init__(name=name, daemon=True)
-        self._pool = pool
+        self._workers = workers
         self._layout = layout
         self._jobs = jobs
         self._blobs = blobs
         self._limits = limits
         self._log = log
-        self._process: SpawnProcess | None = None
-        self._pipe: Connection | None = None
+        self._child: Child | None = None
         self._tasks = 0
 
-    @property
-    def pid(self) -> int | None:
-        process = self._process
-        return process.pid if process is not None and process.is_alive() else None
-
     def run(self) -> None:
-        while not self._pool.stopping.is_set():
+        while not self._workers.stopping.is_set():
             try:
                 job = self._jobs.claim()
             except Exception as error:  # a full disk, say: this thread must outlive it
                 self._log("keeper failed", error=f"{type(error).__name__}: {error}")
-                self._pool.stopping.wait(1.0)
+                self._workers.stopping.wait(1.0)
                 continue
             if job is None:
-                with self._pool.news:
-                    if not self._pool.stopping.is_set():
-                        self._pool.news.wait(1.0)
+                with self._workers.news:
+                    if not self._workers.stopping.is_set():
+                        self._workers.news.wait(1.0)
             else:
                 self._do(job)
         self._end_worker()
 
-    def _do(self, job: Row) -> None:
+    def _do(self, job: Job) -> None:
         """Convert a job, and note how it ended until that is noted."""
         began = time.monotonic()
-        self._log("job started", job=job["id"], team=job["team"], attempt=job["attempts"])
-        work = self._layout.work(job["team"]) / job["id"]
+        self._log("job started", job=job.id, team=job.team, attempt=job.attempts)
+        work = self._layout.work(job.team) / job.id
         try:
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
@@ -141,25 +129,25 @@ class _Keeper(threading.Thread):
                 raise Unreachable(str(done.error))
         except _Killed as killed:
             reason = str(killed)
-            self._log("worker ended", job=job["id"], team=job["team"], reason=reason or "killed")
-            if self._pool.give_up.is_set():
+            self._log("worker ended", job=job.id, team=job.team, reason=reason or "killed")
+            if self._workers.give_up.is_set():
                 self._note(lambda: self._jobs.requeue(job, counted=False))
             elif reason:
                 self._note(lambda: self._jobs.finish(job, [], [], reason))
             else:
                 self._try_again(
                     job,
-                    f"its worker was killed {job['attempts']} times; the original is kept. Look at "
+                    f"its worker was killed {job.attempts} times; the original is kept. Look at "
                     "the server's log and memory, then have it tried again.",
                 )
         except Exception as error:  # the disk is full, the originals' place is away
             text = f"{type(error).__name__}: {error}"
-            self._log("job postponed", job=job["id"], team=job["team"], error=text)
+            self._log("job postponed", job=job.id, team=job.team, error=text)
             if isinstance(error, Unreachable) and self._is_away(job):
                 self._note(lambda: self._jobs.requeue(job, counted=False))
-                self._pool.stopping.wait(_AWAY_S)
+                self._workers.stopping.wait(_AWAY_S)
             elif self._try_again(job, f"the server could not convert it: {cause(error)}."):
-                self._pool.stopping.wait(_AWAY_S)
+                self._workers.stopping.wait(_AWAY_S)
         else:
             run_ids = [r["run_id"] for r in done.results if r["run_id"] and not r["error"]]
             ours = self._note(lambda: self._jobs.finish(job, run_ids, done.results, done.error))
@@ -168,8 +156,8 @@ class _Keeper(threading.Thread):
                 event = "job ended, not noted" if ours is None else "job ended, no longer ours"
             self._log(
                 event,
-                job=job["id"],
-                team=job["team"],
+                job=job.id,
+                team=job.team,
                 runs=run_ids,
                 error=done.error,
                 ms=round((time.monotonic() - began) * 1e3),
@@ -177,20 +165,20 @@ class _Keeper(threading.Thread):
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _is_away(self, job: Row) -> bool:
+    def _is_away(self, job: Job) -> bool:
         """Whether the lake or its originals do not answer at all: that is not the job's fault."""
         try:
-            open_store(self._layout.store(job["team"])).exists()
-            self._blobs.size(job["team"], job["sha256"])
+            open_store(self._layout.store(job.team)).exists()
+            self._blobs.size(job.team, job.sha256)
         except Unreachable:
             return True
         except Exception:
             return False
         return False
 
-    def _try_again(self, job: Row, error: str) -> bool:
+    def _try_again(self, job: Job, error: str) -> bool:
         """Queue a job again whose attempt failed; False if that was its last: it fails with why."""
-        if job["attempts"] >= self._limits.job_attempts:
+        if job.attempts >= self._limits.job_attempts:
             self._note(lambda: self._jobs.finish(job, [], [], error))
             return False
         self._note(lambda: self._jobs.requeue(job))
@@ -205,95 +193,78 @@ class _Keeper(threading.Thread):
                 return end()
             except Exception as error:
                 self._log("keeper failed", error=f"{type(error).__name__}: {error}")
-                if self._pool.stopping.wait(1.0):
+                if self._workers.stopping.wait(1.0):
                     return None
 
-    def _task(self, job: Row, work: Path) -> Task:
-        team, sha256 = job["team"], job["sha256"]
-        metadata: dict[str, Any] = job["metadata"]
+    def _task(self, job: Job, work: Path) -> Task:
+        team, sha256, metadata = job.team, job.sha256, job.metadata
         return Task(
             blob=self._blobs.fetch(team, sha256, work.absolute()),
             store=self._layout.store(team).absolute(),
             work=work.absolute(),
-            name=job["name"],
-            file_name=_file_name(metadata.get("file") or job["name"] or sha256[:12]),
+            name=job.name,
+            file_name=_file_name(metadata.get("file") or job.name or sha256[:12]),
             origin=str(metadata.get("origin") or f"upload:{sha256}"),
             metadata=metadata,
             limits=self._limits,
         )
 
     def _converted(self, task: Task) -> Done:
-        pipe = self._worker()
+        child = self._worker()
         self._tasks += 1
-        allowed = self._limits.job_seconds
-        began = time.monotonic()
+        deadline = time.monotonic() + self._limits.job_seconds
         try:
-            pipe.send(task)
+            child.send(worker.encode(task))
             while True:
-                message = self._receive(pipe, began, allowed)
-                if isinstance(message, Done):
-                    return message
+                message = self._receive(child, deadline)
+                if message[:1] == worker.DONE:
+                    return worker.decode_done(message[1:])
                 waited = time.monotonic()
                 with rwlock.keep_lock(task.store).writing(LOCK_PATIENCE_S):
-                    allowed += time.monotonic() - waited  # waiting is not the job's own time
-                    pipe.send(worker.GO)
-                    self._receive(pipe, began, allowed, committing=True)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+                    deadline += time.monotonic() - waited  # waiting is not the job's own time
+                    child.send(worker.GO)
+                    self._receive(child, deadline, committing=True)
+        except Stopped as stopped:
             self._end_worker()
-            raise _Killed("") from None
+            raise _Killed(self._why(stopped)) from None
         except AnalyzerError:
             self._end_worker()
             raise _Killed("") from None
 
-    def _receive(
-        self, pipe: Connection, began: float, allowed: float, committing: bool = False
-    ) -> Any:
-        while not pipe.poll(_LOOK_S):
-            process = self._process
-            assert process is not None
-            if not process.is_alive() and not pipe.poll(0):
-                raise EOFError
-            if time.monotonic() - began > allowed:
-                self._end_worker()
-                raise _Killed(
-                    f"it took longer than {self._limits.job_seconds:.0f} s and was stopped; record "
-                    "fewer steps in a trace, or raise --job-seconds."
-                )
-            most = self._limits.job_memory_bytes
-            if most is not None and resident_bytes(process.pid) > most:
-                self._end_worker()
-                raise _Killed(
-                    f"it needed more than {most >> 20} MiB of memory and was stopped; record fewer "
-                    "steps in a trace, or raise --job-memory."
-                )
-            if self._pool.give_up.is_set() and not committing:
-                self._end_worker()
-                raise _Killed("")
-        return pipe.recv()
+    def _receive(self, child: Child, deadline: float, committing: bool = False) -> bytes:
+        return child.receive(
+            deadline,
+            self._limits.job_memory_bytes,
+            is_asked_to_stop=lambda: self._workers.give_up.is_set() and not committing,
+        )
 
-    def _worker(self) -> Connection:
-        if self._process is not None and (
-            not self._process.is_alive() or self._tasks >= _TASKS_A_WORKER
-        ):
+    def _why(self, stopped: Stopped) -> str:
+        if stopped.reason == "time":
+            return (
+                f"it took longer than {self._limits.job_seconds:.0f} s and was stopped; record "
+                "fewer steps in a trace, or raise --job-seconds."
+            )
+        if stopped.reason == "memory":
+            return (
+                f"it needed more than {(self._limits.job_memory_bytes or 0) >> 20} MiB of memory "
+                "and was stopped; record fewer steps in a trace, or raise --job-memory."
+            )
+        return ""
+
+    def _worker(self) -> Child:
+        child = self._child
+        if child is not None and (not child.is_alive() or self._tasks >= _TASKS_A_WORKER):
             self._end_worker()
-        if self._pipe is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=worker.run, args=(theirs,), daemon=True)
-            self._process.start()
-            theirs.close()
+            child = None
+        if child is None:
+            child = self._child = Child(worker.__name__, os.environ)
             self._tasks = 0
-        return self._pipe
+        return child
 
     def _end_worker(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
-        if self._pipe is not None:
-            with contextlib.suppress(OSError):
-                self._pipe.close()
-            self._pipe = None
+        if self._child is not None:
+            self._child.end()
+            self._child = None
 
 
 def cause(error: Exception) -> str:
@@ -307,15 +278,6 @@ def cause(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"an error of its own ({type(error).__name__}), which the server's log shows"
-
-
-def resident_bytes(pid: int | None) -> int:
-    """Memory that a process holds; 0 where the system does not say."""
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as stream:
-            return int(stream.read().split()[1]) * 4096
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _file_name(name: str) -> str:

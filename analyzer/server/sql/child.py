@@ -1,9 +1,9 @@
-"""The process in which one SQL statement of a stranger runs, on a copy of one team's store.
+"""The process in which one SQL statement of an untrusted client runs, on a copy of a team's store.
 
-Reads a request as JSON on stdin, writes one byte and an answer on stdout: `A` and Arrow rows, or
-`E` and a line. Its environment is empty, it may write no file, and its keeper in `sql.py` kills it
-when it takes too long or too much memory. DuckDB itself refuses files, ATTACH, extensions and
-settings; what reads settings or the environment is refused by name (`store.sql_policy`).
+Takes a request as JSON, answers with one byte and the rest: `A` and Arrow rows, or `E` and a line.
+Its environment is empty, it may write no file, and `runner.py` kills it when it takes too long or
+too much memory. DuckDB itself refuses files, ATTACH, extensions and settings; what reads settings
+or the environment is refused by name (`store.sql_policy`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import sys
+import signal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
+from analyzer.server import supervise
 from analyzer.store import open_store, sandbox
 
 ROWS, ERROR = b"A", b"E"
 
 
 class Request(msgspec.Struct):
-    """What the keeper asks."""
+    """What the server asks."""
 
     path: str
     sql: str
@@ -61,22 +62,27 @@ def _confine(request: Request) -> None:
 
 def main() -> None:
     """Answer one request."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    out = sys.stdout.buffer
-    _confine(request)
-    with contextlib.suppress(BrokenPipeError):
-        try:
-            table = answer(request)
-        except AnalyzerError as error:
-            text = str(error).replace(f"{Path(request.path)}", "the store")
-            out.write(ERROR + text.encode("utf-8", "replace"))
-        except MemoryError:
-            out.write(ERROR + b"the statement needs more memory than it may have; narrow it.")
-        else:
-            out.write(ROWS)
-            with pa.ipc.new_stream(cast("Any", out), table.schema) as writer:
-                writer.write_table(table)
-        out.flush()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C goes to the server alone
+    server = supervise.channel()
+    with contextlib.suppress(EOFError):  # the server has no use for it any more
+        request = msgspec.json.decode(server.receive(), type=Request)
+        _confine(request)
+        with contextlib.suppress(OSError):
+            server.send(*_answered(request))
+
+
+def _answered(request: Request) -> tuple[bytes, Any]:
+    try:
+        table = answer(request)
+        rows = pa.BufferOutputStream()
+        with pa.ipc.new_stream(rows, table.schema) as writer:
+            writer.write_table(table)
+        return ROWS, memoryview(rows.getvalue())
+    except AnalyzerError as error:
+        text = str(error).replace(f"{Path(request.path)}", "the store")
+        return ERROR, text.encode("utf-8", "replace")
+    except MemoryError:
+        return ERROR, b"the statement needs more memory than it may have; narrow it."
 
 
 if __name__ == "__main__":

@@ -8,16 +8,16 @@ one in.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from sqlalchemy import func, select
 
 from analyzer import numbers
 from analyzer.errors import AnalyzerError
-from analyzer.server.db.database import State
+from analyzer.server.db.database import Database
+from analyzer.server.db.tables import jobs, uploads
 from analyzer.server.limits import Limits
 
 WAIT_S = 30  # a client may ask again then
-_BYTES = "SELECT coalesce(sum(size), 0) AS n FROM uploads WHERE team = ?"
-_QUEUED = "SELECT count(*) AS n FROM jobs WHERE team = ? AND state = 'queued'"
 
 
 class TooMuchStored(AnalyzerError):
@@ -50,33 +50,33 @@ def _of(used: str, allowed: str) -> str:
 
 
 class Quotas:
-    """The quotas of all teams; each has the same."""
+    """The quotas of all teams; each has the same. Within a transaction they count what it sees."""
 
-    def __init__(self, state: State, limits: Limits) -> None:
-        self._state = state
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self._database = database
         self._bytes_allowed = limits.team_bytes
         self._queued_allowed = limits.team_queued
 
-    def usage(self, team: str, transaction: Any = None) -> Usage:
-        """What a team uses; as somebody's transaction sees it, if one is given."""
+    def usage(self, team: str) -> Usage:
+        """What a team uses."""
         return Usage(
             team,
-            self._count(_BYTES, team, transaction),
+            self._stored_bytes(team),
             self._bytes_allowed,
-            self._count(_QUEUED, team, transaction),
+            self._queued(team),
             self._queued_allowed,
         )
 
-    def check_bytes(self, team: str, size: int, transaction: Any) -> None:
+    def check_bytes(self, team: str, size: int) -> None:
         """Let a team keep one more original, within the transaction that announces it.
 
         Raises:
             TooMuchStored: It may not.
         """
         most = self._bytes_allowed
-        if most is not None and self._count(_BYTES, team, transaction) + size > most:
+        if most is not None and self._stored_bytes(team) + size > most:
             raise TooMuchStored(
-                f"{self.usage(team, transaction).line()}; {numbers.size(size)} more do not fit: "
+                f"{self.usage(team).line()}; {numbers.size(size)} more do not fit: "
                 "delete runs that nobody needs, or ask for a higher --team-bytes."
             )
 
@@ -87,14 +87,20 @@ class Quotas:
             TooManyQueued: It may not, now.
         """
         most = self._queued_allowed
-        if most is not None and self._count(_QUEUED, team) >= most:
+        if most is not None and self._queued(team) >= most:
             raise TooManyQueued(
                 f"{self.usage(team).line()}; try again when some are done, or ask for a higher "
                 "--team-queued."
             )
 
-    def _count(self, sql: str, team: str, transaction: Any = None) -> int:
-        if transaction is not None:
-            return int(transaction.execute(sql, (team,)).fetchone()["n"])
-        row: Any = self._state.row(sql, (team,))
-        return int(row["n"])
+    def _stored_bytes(self, team: str) -> int:
+        (row,) = self._database.rows(
+            select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.team == team)
+        )
+        return int(row[0])
+
+    def _queued(self, team: str) -> int:
+        (row,) = self._database.rows(
+            select(func.count()).where(jobs.c.team == team, jobs.c.state == "queued")
+        )
+        return int(row[0])

@@ -2,7 +2,7 @@
 
 An upload is one file that grows; its size on disk is the offset, so a server that died goes on
 where the disk is. The last piece is answered only when the content is checked, kept under its hash,
-and its job is in the state: that answer is the acknowledgement, nothing before it is.
+and its job is in the database: that answer is the acknowledgement, nothing before it is.
 
 Servers on one lake share what is known of uploads and the originals, not what has come in part: an
 upload that is continued at another server begins there from 0.
@@ -11,20 +11,21 @@ upload that is continued at another server begins there from 0.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
+from sqlalchemy import select
+
 from analyzer.errors import AnalyzerError
-from analyzer.server.db.database import Row, State
-from analyzer.server.jobs import queue as jobs
+from analyzer.server.db.database import Database
+from analyzer.server.db.tables import insert_new, jobs, uploads
+from analyzer.server.jobs import queue
 from analyzer.server.layout import Layout, is_id, is_sha256
 from analyzer.server.limits import Limits
 from analyzer.server.uploads.blobs import Blobs
@@ -70,6 +71,47 @@ class Announced:
     host: str | None
     metadata: dict[str, Any]
 
+    def described(self) -> dict[str, Any]:
+        """What a later announcement of the same content may say otherwise, by column."""
+        return {
+            "format": self.format,
+            "name": self.name,
+            "host": self.host,
+            "metadata": self.metadata,
+        }
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An announced content, a row of the table, and how far it has come.
+
+    Attributes:
+        size: Bytes, as announced.
+        metadata: As announced.
+        token_id: Whose announcement it was; None without login.
+        state: "incomplete" or "stored".
+        created_at: Unix seconds.
+        offset: Bytes that have come to this server; all of them once it is stored.
+    """
+
+    id: str
+    team: str
+    sha256: str
+    size: int
+    format: str | None
+    name: str | None
+    host: str | None
+    metadata: dict[str, Any]
+    token_id: str | None
+    state: str
+    created_at: float
+    offset: int = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its content is an original of the server."""
+        return self.state == "stored"
+
 
 @contextmanager
 def disk_errors() -> Generator[None, None, None]:
@@ -91,57 +133,52 @@ class Uploads:
     def __init__(
         self,
         layout: Layout,
-        state: State,
+        database: Database,
         blobs: Blobs,
         limits: Limits,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._layout = layout
-        self._state = state
+        self._database = database
         self._blobs = blobs
         self._limits = limits
-        self.quotas = Quotas(state, limits)
+        self.quotas = Quotas(database, limits)
         self._clock = clock
         self._writing: set[str] = set()
         self._lock = threading.Lock()
 
     # -- what is known
 
-    def find(self, team: str, reference: str) -> Row | None:
-        """An upload of a team by its id or its SHA-256, with `offset`."""
+    def find(self, team: str, reference: str) -> Upload | None:
+        """An upload of a team by its id or its SHA-256."""
         if is_sha256(reference):
-            where = "sha256"
+            named = uploads.c.sha256 == reference
         elif is_id(reference):
-            where = "id"
+            named = uploads.c.id == reference
         else:
             return None
-        row = self._state.row(
-            f"SELECT * FROM uploads WHERE team = ? AND {where} = ?", (team, reference)
-        )
+        row = self._database.row(select(uploads).where(uploads.c.team == team, named))
         if row is None:
             return None
-        row["metadata"] = json.loads(row["metadata"])
-        row["offset"] = row["size"] if row["state"] == "stored" else self._on_disk(row)
-        return row
+        upload = Upload(*row)
+        if not upload.is_stored:
+            try:
+                size = self._layout.partial(team, upload.id).stat().st_size
+                return replace(upload, offset=size)
+            except FileNotFoundError:
+                pass
+            if not self.is_kept(upload):
+                return upload
+            self.note_stored(upload)  # kept, but not noted
+        return replace(upload, state="stored", offset=upload.size)
 
-    def _on_disk(self, row: Row) -> int:
-        """Bytes that have come; an upload that is kept but was not noted as stored is noted now."""
-        try:
-            return self._layout.partial(row["team"], row["id"]).stat().st_size
-        except FileNotFoundError:
-            pass
-        if not self._is_kept(row):
-            return 0
-        self._stored(row)
-        row["state"] = "stored"
-        return row["size"]
-
-    def _is_kept(self, row: Row) -> bool:
-        return self._blobs.size(row["team"], row["sha256"]) == row["size"]
+    def is_kept(self, upload: Upload) -> bool:
+        """Whether its content is an original, noted or not."""
+        return self._blobs.size(upload.team, upload.sha256) == upload.size
 
     # -- announce, write, complete
 
-    def announce(self, team: str, wanted: Announced, token_id: str | None) -> Row:
+    def announce(self, team: str, wanted: Announced, token_id: str | None) -> Upload:
         """The upload of a content: a new one, or the one that is known already.
 
         Raises:
@@ -160,66 +197,56 @@ class Uploads:
             free = shutil.disk_usage(self._layout.team(team)).free
             if wanted.size > free - self._limits.reserve_bytes:
                 raise DiskFull(f"the server has no room for {wanted.size} bytes.")
-            with self._state.transaction() as connection:
-                self.quotas.check_bytes(team, wanted.size, connection)
-                connection.execute(
-                    "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'incomplete', ?) "
-                    "ON CONFLICT (team, sha256) DO NOTHING",
-                    (
-                        secrets.token_hex(16),
-                        team,
-                        wanted.sha256,
-                        wanted.size,
-                        wanted.format,
-                        wanted.name,
-                        wanted.host,
-                        json.dumps(wanted.metadata),
-                        token_id,
-                        self._clock(),
-                    ),
+            with self._database.transaction() as connection:
+                self.quotas.check_bytes(team, wanted.size)
+                insert_new(
+                    connection,
+                    uploads,
+                    id=secrets.token_hex(16),
+                    team=team,
+                    sha256=wanted.sha256,
+                    size=wanted.size,
+                    **wanted.described(),
+                    token_id=token_id,
+                    state="incomplete",
+                    created_at=self._clock(),
                 )
             known = self.find(team, wanted.sha256)
             assert known is not None  # this transaction or a simultaneous one inserted it
-        if known["size"] != wanted.size:
-            if known["state"] == "stored":
+        if known.size != wanted.size:
+            if known.is_stored:
                 raise WrongContent(
-                    f"{wanted.sha256[:12]}... is stored with {known['size']} bytes, not "
+                    f"{wanted.sha256[:12]}... is stored with {known.size} bytes, not "
                     f"{wanted.size}; check the hash."
                 )
-            self.drop(team, known["id"])  # announced wrongly before
+            self.drop(team, known.id)  # announced wrongly before
             return self.announce(team, wanted, token_id)
-        if known["state"] == "stored" and self._blobs.size(team, wanted.sha256) is None:
-            self.drop(team, known["id"])  # the original is gone: take it again
+        if known.is_stored and self._blobs.size(team, wanted.sha256) is None:
+            self.drop(team, known.id)  # the original is gone: take it again
             return self.announce(team, wanted, token_id)
-        if known["state"] == "incomplete":  # the newest announcement counts
-            with self._state.transaction() as connection:
+        if not known.is_stored:  # the newest announcement counts
+            with self._database.transaction() as connection:
                 connection.execute(
-                    "UPDATE uploads SET format = ?, name = ?, host = ?, metadata = ? WHERE id = ?",
-                    (
-                        wanted.format,
-                        wanted.name,
-                        wanted.host,
-                        json.dumps(wanted.metadata),
-                        known["id"],
-                    ),
+                    uploads.update().where(uploads.c.id == known.id).values(wanted.described())
                 )
+            known = replace(known, **wanted.described())
         return known
 
     @contextmanager
-    def writer(self, upload: Row, offset: int) -> Generator[IO[bytes], None, None]:
+    def writer(self, upload: Upload, offset: int) -> Generator[IO[bytes], None, None]:
         """The file of an upload, to append to from `offset`; one request at a time.
 
         Raises:
             Busy, WrongOffset, Ended: Another request writes it, it ends elsewhere, or is no more.
         """
-        with self._alone(upload["id"]):
-            now = self.find(upload["team"], upload["id"])
-            if now is None or now["state"] == "stored":
+        with self._alone(upload.id):
+            now = self.find(upload.team, upload.id)
+            if now is None or now.is_stored:
                 # What has come here in part is of no use: another server had it whole first.
-                self._layout.partial(upload["team"], upload["id"]).unlink(missing_ok=True)
+                self._layout.partial(upload.team, upload.id).unlink(missing_ok=True)
                 raise Ended("this upload has ended meanwhile; announce it again.")
             with disk_errors():
-                path = self._layout.partial(upload["team"], upload["id"])
+                path = self._layout.partial(upload.team, upload.id)
                 # Not in Python's buffer: what was written is what the next request finds.
                 with open(path, "ab", buffering=0) as stream:
                     if stream.tell() != offset:
@@ -240,62 +267,52 @@ class Uploads:
             with self._lock:
                 self._writing.discard(upload_id)
 
-    def complete(self, upload: Row) -> str:
+    def complete(self, upload: Upload) -> str:
         """Check and keep an upload whose bytes are all there; returns the job's id.
 
         Raises:
             WrongContent: The hash is another; what came is dropped.
             DiskFull: The disk is full; the upload stays as it is.
         """
-        team, sha256 = upload["team"], upload["sha256"]
-        path = self._layout.partial(team, upload["id"])
+        team, sha256 = upload.team, upload.sha256
+        path = self._layout.partial(team, upload.id)
         with disk_errors():
             size, actual = path.stat().st_size, file_sha256(path)
-            if (size, actual) != (upload["size"], sha256):
+            if (size, actual) != (upload.size, sha256):
                 path.unlink()
                 raise WrongContent(
                     f"what came has {size} bytes and the SHA-256 {actual[:12]}..., announced were "
-                    f"{upload['size']} and {sha256[:12]}...; it was dropped. Send it again."
+                    f"{upload.size} and {sha256[:12]}...; it was dropped. Send it again."
                 )
             self._blobs.keep(team, sha256, path)
-        return self._stored(upload)
+        return self.note_stored(upload)
 
-    def _stored(self, upload: Row) -> str:
+    def note_stored(self, upload: Upload) -> str:
         """Note that an upload is kept, and queue its job: once, whoever comes to it first."""
-        with self._state.transaction() as connection:
+        own = uploads.c.id == upload.id
+        with self._database.transaction() as connection:
             changed = connection.execute(
-                "UPDATE uploads SET state = 'stored' WHERE id = ? AND state = 'incomplete'",
-                (upload["id"],),
+                uploads.update().where(own, uploads.c.state == "incomplete").values(state="stored")
             ).rowcount
-            row = connection.execute(
-                "SELECT team, sha256, name, metadata FROM uploads WHERE id = ?", (upload["id"],)
-            ).fetchone()
+            row = connection.execute(select(uploads).where(own)).one_or_none()
             if row is None:
                 raise Ended("this upload was given up meanwhile; announce it again.")
             if not changed:
-                known = connection.execute(
-                    "SELECT id FROM jobs WHERE team = ? AND sha256 = ? ORDER BY seq DESC LIMIT 1",
-                    (row["team"], row["sha256"]),
-                ).fetchone()
+                known = connection.execute(queue.newest_of(row.team, row.sha256)).first()
                 if known is not None:
-                    return known["id"]
-            return jobs.insert(
-                connection,
-                row["team"],
-                row["sha256"],
-                row["name"],
-                json.loads(row["metadata"]),
-                self._clock(),
+                    return known.id
+            return queue.insert(
+                connection, row.team, row.sha256, row.name, row.metadata, self._clock()
             )
 
-    def convert_again(self, team: str, upload: Row, wanted: Announced) -> str:
+    def convert_again(self, team: str, upload: Upload, wanted: Announced) -> str:
         """Queue a stored original once more, with what the announcement says now."""
-        with self._state.transaction() as connection:
-            return jobs.insert(
+        with self._database.transaction() as connection:
+            return queue.insert(
                 connection,
                 team,
-                upload["sha256"],
-                wanted.name or upload["name"],
+                upload.sha256,
+                wanted.name or upload.name,
                 wanted.metadata,
                 self._clock(),
             )
@@ -307,15 +324,15 @@ class Uploads:
             Busy: A request is writing it.
         """
         with self._alone(upload_id):
-            row = self.find(team, upload_id)
-            if row is None:
+            upload = self.find(team, upload_id)
+            if upload is None:
                 return
             self._layout.partial(team, upload_id).unlink(missing_ok=True)
-            self._blobs.drop(team, row["sha256"])
-            with self._state.transaction() as connection:
-                connection.execute("DELETE FROM uploads WHERE id = ?", (upload_id,))
+            self._blobs.drop(team, upload.sha256)
+            with self._database.transaction() as connection:
+                connection.execute(uploads.delete().where(uploads.c.id == upload_id))
                 connection.execute(
-                    "DELETE FROM jobs WHERE team = ? AND sha256 = ?", (team, row["sha256"])
+                    jobs.delete().where(jobs.c.team == team, jobs.c.sha256 == upload.sha256)
                 )
 
     def give_up(self, team: str, upload_id: str) -> None:
@@ -325,71 +342,12 @@ class Uploads:
             Busy: A request is writing it.
         """
         with self._alone(upload_id):
-            with self._state.transaction() as connection:
+            with self._database.transaction() as connection:
                 connection.execute(
-                    "DELETE FROM uploads WHERE id = ? AND team = ? AND state = 'incomplete'",
-                    (upload_id, team),
+                    uploads.delete().where(
+                        uploads.c.id == upload_id,
+                        uploads.c.team == team,
+                        uploads.c.state == "incomplete",
+                    )
                 )
             self._layout.partial(team, upload_id).unlink(missing_ok=True)
-
-    # -- at start
-
-    def recover(self) -> dict[str, int]:
-        """Bring disk and state together after whatever ended the last server.
-
-        An original under its hash was checked before it got there. If its upload is still open, the
-        server died between the two, and the upload is completed now; if the state does not know it
-        (it was restored from an older copy), it is taken in again. Pieces without an upload, and
-        uploads that nobody goes on with, are dropped.
-        """
-        found = {"completed": 0, "adopted": 0, "dropped": 0}
-        oldest = self._clock() - self._limits.partial_days * 86_400
-        for team in self._layout.teams():
-            self._layout.make_team(team)
-            rows = self._state.rows("SELECT * FROM uploads WHERE team = ?", (team,))
-            by_hash = {row["sha256"]: row for row in rows}
-            by_id = {row["id"]: row for row in rows}
-            for name in self._blobs.names(team):
-                row = by_hash.get(name)
-                if row is None:
-                    found["adopted"] += self._adopt(team, name)
-                elif row["state"] == "incomplete" and self._is_kept(row):
-                    self._stored(row)
-                    row["state"] = "stored"
-                    found["completed"] += 1
-            for partial in (self._layout.team(team) / "uploads").iterdir():
-                row = by_id.get(partial.name)
-                if row is None or row["state"] == "stored":
-                    partial.unlink()
-                    found["dropped"] += 1
-                elif partial.stat().st_mtime < oldest:
-                    self.give_up(team, row["id"])
-                    found["dropped"] += 1
-            for unfinished in self._layout.team(team).glob(".store.duckdb.*.new*"):
-                unfinished.unlink(missing_ok=True)  # its maker was killed
-            for name in ("work", "snapshots"):
-                for entry in (self._layout.team(team) / name).iterdir():
-                    if entry.is_dir():
-                        shutil.rmtree(entry, ignore_errors=True)
-                    else:
-                        entry.unlink(missing_ok=True)
-        return found
-
-    def _adopt(self, team: str, name: str) -> bool:
-        if not is_sha256(name):
-            return False  # somebody put it there; `analyzer verify --data` names it
-        digest, size = hashlib.sha256(), 0
-        for piece in self._blobs.pieces(team, name):
-            digest.update(piece)
-            size += len(piece)
-        if digest.hexdigest() != name:
-            return False
-        with self._state.transaction() as connection:
-            new = connection.execute(
-                "INSERT INTO uploads (id, team, sha256, size, metadata, state, created_at) "
-                "VALUES (?, ?, ?, ?, '{}', 'stored', ?) ON CONFLICT (team, sha256) DO NOTHING",
-                (secrets.token_hex(16), team, name, size, self._clock()),
-            ).rowcount
-            if new:  # not by another server just now
-                jobs.insert(connection, team, name, None, {}, self._clock())
-        return bool(new)

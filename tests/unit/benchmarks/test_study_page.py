@@ -89,12 +89,12 @@ def test_the_runs_kept_here_predict_what_the_study_says(
         value = prediction.predict(connection, run, ["graphs"])
 
     said = {p["phase"]: p for p in t.predicted_graphs(recorded.study) if p["name"] == names[0]}
-    assert {p["phase"]: p["predicted_ns"] for p in value["predictions"]} == {
+    assert {p.phase: p.predicted_ns for p in value.predictions} == {
         phase: p["predicted"] for phase, p in said.items()
     }
-    for measured in value["measured"]:  # the captured run is found beside the eager one
-        assert measured["run"] == names[1]
-        assert abs(measured["error"]) < 0.15
+    for measured in value.measured:  # the captured run is found beside the eager one
+        assert measured.run == names[1]
+        assert abs(measured.error) < 0.15
 
 
 def test_readme_has_the_conclusions(recorded: Recorded) -> None:

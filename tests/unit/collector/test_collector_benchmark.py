@@ -1,5 +1,5 @@
-"""The collector's benchmark: records in fresh processes, each like the first or several in turns;
-says whether they agree, how exact the replay is, and what the batch does."""
+"""The collector's benchmark: records in fresh processes, or several variants interleaved; says
+whether they agree, how exact the replay is, and what the batch does."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_sizes_are_told_packed_and_plain_and_for_each_kernel(
     ]
 
 
-@pytest.mark.parametrize("kind", ["repeat", "turns"])
+@pytest.mark.parametrize("kind", ["repeat", "interleaved"])
 def test_recorded_on_one_machine_and_analysed_on_another(
     benchmark: ModuleType,
     samples_dir: Path,
@@ -90,22 +90,22 @@ def test_recorded_on_one_machine_and_analysed_on_another(
     """The GPU host has no analyzer; its environment stays with the results."""
 
     def recorded(out: Path, device: str, times: int, deadline: float, *of: Any) -> list[Any]:
-        assert (device, times) == ("cuda:0", {"repeat": 4, "turns": 40}[kind])
-        assert 0 < deadline - time.monotonic() <= {"repeat": 150, "turns": 100}[kind]
+        assert (device, times) == ("cuda:0", 4 if kind == "repeat" else 40)
+        assert 0 < deadline - time.monotonic() <= (150 if kind == "repeat" else 100)
         for number in (1, 2):
             named(samples_dir / "gpt2-bs1-s512", out / f"{kind}-{number}")
         return [benchmark.result("record_seconds", "s", {"workload": "repeat-1"}, [24.0])]
 
     def run(*arguments: str) -> dict[str, Any]:
         script = str(benchmark.__file__)
-        in_turns = ["--turns"] * (kind == "turns")
-        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *in_turns, *arguments])
+        way = [f"--{kind}"] * (kind != "repeat")
+        monkeypatch.setattr(sys, "argv", [script, "--part", "repeat", *way, *arguments])
         assert benchmark.main() == 0
         (path,) = (tmp_path / "results").glob(f"collector-{kind}-h200-*.json")
         return json.loads(path.read_bytes())
 
     monkeypatch.setattr(result_file, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(benchmark, {"repeat": "repeat", "turns": "in_turns"}[kind], recorded)
+    monkeypatch.setattr(benchmark, kind, recorded)
     monkeypatch.setattr(benchmark, "peer", lambda device: [])
     out = ["--out", str(tmp_path / "runs")]
     with monkeypatch.context() as gpu_host:
@@ -121,15 +121,15 @@ def test_recorded_on_one_machine_and_analysed_on_another(
     assert {"record_seconds", "orchestration", "kernel_sequences_identical"} <= metrics
 
 
-def test_recordings_in_turns_have_the_ratio_of_every_pair_of_traces(
-    benchmark: ModuleType, pair_in_turns: list[Path]
+def test_interleaved_recordings_have_the_ratio_of_every_pair_of_traces(
+    benchmark: ModuleType, interleaved_pair: list[Path]
 ) -> None:
-    found = benchmark.repeat_rows(pair_in_turns)
+    found = benchmark.repeat_rows(interleaved_pair)
 
     (pairs,) = rows(found, "orchestration_paired_ratio", phase="decode")
-    (first,) = rows(found, "orchestration", workload="turns-1", phase="decode")
-    (second,) = rows(found, "orchestration", workload="turns-8", phase="decode")
-    assert pairs.parameters["recordings"] == "turns-1, turns-8"
+    (first,) = rows(found, "orchestration", workload="interleaved-1", phase="decode")
+    (second,) = rows(found, "orchestration", workload="interleaved-8", phase="decode")
+    assert pairs.parameters["recordings"] == "interleaved-1, interleaved-8"
     assert pairs.samples == [
         pytest.approx(median(second.samples[k : k + 4]) / median(first.samples[k : k + 4]))
         for k in (0, 4, 8)
@@ -137,44 +137,25 @@ def test_recordings_in_turns_have_the_ratio_of_every_pair_of_traces(
 
 
 @pytest.mark.slow
-def test_two_in_turns_are_recorded_at_the_same_time_and_told_apart_pair_by_pair(
+def test_one_workload_interleaved_with_itself_is_told_apart_pair_by_pair(
     benchmark: ModuleType, checkpoint: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "runs"
-    out.mkdir()
+    deadline = time.monotonic() + 3000
 
-    pair = dict.fromkeys(("turns-1", "turns-2"), tiny(checkpoint))
-    found = benchmark.in_turns(out, "cpu", 3, time.monotonic() + 100, pair)
+    found = benchmark.interleaved(tmp_path, "cpu", 3, deadline, tiny(checkpoint))
 
-    first, second = (read_manifest(out / f"turns-{n}") for n in (1, 2))
-    assert first.turns is not None
-    assert [partner.run_id for partner in first.turns.partners] == [second.run_id]
-    for phase in ("prefill", "decode"):
-        for metric, key in (
-            ("step_profiled_paired_ratio", "step_wall_ns"),
-            ("step_unprofiled_paired_ratio", "unprofiled_step_wall_ns"),
-        ):
-            (row,) = rows(found, metric, phase=phase)
-            step = 0 if phase == "prefill" else 1
-            assert row.samples == [
-                getattr(b, key)[step] / getattr(a, key)[step]
-                for a, b in zip(first.traces, second.traces, strict=True)
-            ]
-    assert len(rows(found, "record_seconds")) == 2
+    runs = [tmp_path / name for name in ("interleaved-eager", "interleaved-eager-2")]
+    first, second = (read_manifest(run) for run in runs)
+    assert first.group is not None
+    assert second.group is not None
+    assert first.group.id == second.group.id
+    (row,) = rows(found, "step_profiled_paired_ratio", phase="prefill")
+    assert row.samples == [
+        b.step_wall_ns[0] / a.step_wall_ns[0]
+        for a, b in zip(first.traces, second.traces, strict=True)
+    ]
+    assert len(rows(found, "record_seconds")) == 1
     assert rows(found, "host_speed_paired_ratio")[0].n == 3
-
-
-def test_two_in_turns_that_take_too_long_are_ended(
-    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "runs"
-    out.mkdir()
-
-    pair = {name: ["--model", "gpt2"] for name in ("turns-1", "turns-2")}
-    assert benchmark.in_turns(out, "cpu", 3, time.monotonic(), pair) == []
-
-    assert "turns-1: not done after 1 s" in capsys.readouterr().err
-    assert list(out.glob("turns-*")) == []
 
 
 def test_the_replays_share_of_exact_matches_is_told_with_its_reasons(
@@ -237,7 +218,7 @@ def test_batches_are_told_against_the_smallest_one(
     assert ratio.p50 == max(small.p50, large.p50) / min(small.p50, large.p50)
     (one, other) = rows(found, "hdbi", phase="prefill")
     assert one.p50 < other.p50
-    assert rows(found, "orchestration_paired_ratio") == []  # not recorded in turns
+    assert rows(found, "orchestration_paired_ratio") == []  # not recorded interleaved
 
 
 def tiny(checkpoint: Path) -> list[str]:
@@ -247,23 +228,48 @@ def tiny(checkpoint: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_without_time_two_are_recorded_the_second_like_the_first(
+def test_without_time_two_are_recorded_in_processes_of_their_own(
     benchmark: ModuleType,
     checkpoint: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = [*tiny(checkpoint), "--trace-runs", "2"]
+    # No recording fits into the time that is left, however slow the machine is.
+    monkeypatch.setattr(benchmark, "REPEAT_COST_S", 1000.0)
 
     found = benchmark.repeat(tmp_path / "runs", "cpu", 3, time.monotonic(), options)
 
     first, second = (read_manifest(tmp_path / "runs" / f"repeat-{n}") for n in (1, 2))
     assert not (tmp_path / "runs" / "repeat-3").exists()
     assert "no time left for recordings 3 to 3" in capsys.readouterr().err
-    assert first.host_speed is not None
-    assert second.host_speed is not None
-    assert (first.host_speed.like, second.host_speed.like) == (None, first.run_id)
+    assert (first.group, second.group) == (None, None)
     (speeds,) = rows(found, "host_speed", workload="repeat-2", during="traces")
     assert speeds.samples == second.trace_speeds_ns()
-    (beside,) = rows(found, "step_unprofiled_beside", workload="repeat-2", phase="decode")
-    assert beside.n == 2
+    (before,) = rows(found, "step_unprofiled_beside", workload="repeat-2", phase="decode")
+    assert before.n == 2
+
+
+@pytest.mark.slow
+def test_batches_are_recorded_interleaved_and_named_by_their_size(
+    benchmark: ModuleType, checkpoint: Path, tmp_path: Path
+) -> None:
+    found = benchmark.batches(tmp_path, "cpu", 2, time.monotonic() + 3000, tiny(checkpoint), (1, 2))
+
+    runs = [read_manifest(tmp_path / f"batches-{n}") for n in (1, 2)]
+    assert [run.batch_size for run in runs] == [1, 2]
+    assert rows(found, "step_profiled", workload="batches-2", phase="prefill")[0].n == 2
+    assert rows(found, "host_speed_paired_ratio")[0].n == 2
+
+
+def test_a_recording_that_takes_too_long_is_ended(
+    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs"
+    out.mkdir()
+
+    assert benchmark.interleaved(out, "cpu", 3, time.monotonic(), ["--model", "gpt2"]) == []
+
+    assert "interleaved: not done after 1 s" in capsys.readouterr().err
+    assert list(out.iterdir()) == []

@@ -8,7 +8,8 @@ import pytest
 
 from collector.errors import CollectorError
 from collector.writer import RunDirectoryWriter
-from schemas.run_directory import Manifest, TraceFile, read_manifest
+from schemas.manifest import Manifest, TraceFile
+from schemas.run_directory import read_manifest
 
 
 def manifest() -> Manifest:

@@ -17,10 +17,8 @@ from hybrid import (  # noqa: E402  (after importorskip)
     Engine,
     HybridError,
     Sampling,
-    UnsupportedModel,
 )
-from hybrid.models import build, build_config  # noqa: E402
-from hybrid.sampling import draw, gumbel, philox  # noqa: E402
+from hybrid.model.hub import build_config  # noqa: E402
 
 LLAMA = {
     "vocab_size": 199,
@@ -183,7 +181,7 @@ def test_a_program_that_never_closes_its_engine_ends_well():
     code = """
 from hybrid import Engine
 import torch, transformers
-from hybrid.models import build_config
+from hybrid.model.hub import build_config
 config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=32,
     num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=256)
 engine = Engine.from_model(build_config(config, torch.float32, "cpu", 0), max_context=128)
@@ -196,9 +194,9 @@ print(len(engine.generate([1, 2, 3], 4)))
 
 def test_rows_past_the_position_are_never_read(engine):
     tokens = engine.generate(PROMPT, 6)
-    engine._cache.storage_L2HSD.fill_(float("nan"))
-    engine._b.logits_V.fill_(float("nan"))
-    engine._b.control.fill_(100)
+    engine.runner.cache.storage_L2HSD.fill_(float("nan"))
+    engine.runner.buffers.logits_V.fill_(float("nan"))
+    engine.runner.buffers.control.fill_(100)
     assert engine.generate(PROMPT, 6) == tokens
 
 
@@ -220,7 +218,7 @@ def test_a_failed_capture_is_noted_and_hurts_no_request(engine, monkeypatch):
 
     tokens = engine.generate(PROMPT * 4, 3)
     engine.wait_for_captures(10)
-    monkeypatch.setattr(engine, "_capture", broken)
+    monkeypatch.setattr(engine.runner.capturer, "capture", broken)
     other = PROMPT * 5
     first = engine.generate(other, 3)
     deadline = time.monotonic() + 10
@@ -233,51 +231,12 @@ def test_a_failed_capture_is_noted_and_hurts_no_request(engine, monkeypatch):
     assert engine.generate(PROMPT * 4, 3) == tokens
 
 
-def test_a_generator_whose_preparation_fails_still_captures():
-    from hybrid.generator import GraphGenerator
-    from hybrid.graphs import Entry, GraphStore, host_graph
-
-    def fails():
-        raise RuntimeError("no room for the scratch state")
-
-    store = GraphStore()
-    generator = GraphGenerator(
-        store,
-        lambda key: Entry(key, host_graph(lambda cut: None), 0, 1.0),
-        lambda: None,
-        1,
-        1 << 20,
-        4,
-        lambda key: False,
-        fails,
-    )
-    generator.start()
-    assert "no room" in generator.failed()["prepare:0"]
-    generator.missed(("prefill", 16))
-    assert generator.wait_idle(10)
-    generator.close()
-    assert store.get(("prefill", 16)) is not None
-
-
-def test_a_capture_waits_while_a_request_waits_for_its_first_token(engine):
-    import threading
-
-    engine._first_due = True
-    held = threading.Thread(target=engine._hold)
-    held.start()
-    held.join(0.05)
-    assert held.is_alive()
-    engine._first_due = False
-    held.join(10)
-    assert not held.is_alive()
-
-
 def test_a_length_new_to_the_jit_tier_takes_a_larger_graph_that_costs_less_than_twice(llama):
     with Engine.from_model(
         llama, prefill_lengths=(64,), contexts=(64,), max_context=128, background=False
     ) as engine:
-        engine._jit_ms = 10.0
-        (graph,) = engine._store.of("prefill")
+        engine.runner.dispatcher.jit_ms = 10.0
+        (graph,) = engine.runner.store.by_kind("prefill")
         graph.replay_ms = 15.0
         engine.prefill([1, 2, 3])
         assert engine.stats()["tiers"] == {"prefill:larger": 1}
@@ -321,63 +280,3 @@ def test_cancel_ends_the_request_of_a_stream(engine):
     with pytest.raises(Cancelled):
         list(stream)
     assert len(engine.generate(PROMPT, 3)) == 3
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"hidden_act": "relu"}, "hidden_act"),
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope"),
-    ],
-)
-def test_an_unknown_feature_is_refused_by_name(changed, named):
-    from hybrid import spec_of
-
-    config = transformers.LlamaConfig(**{**LLAMA, **changed})
-    with pytest.raises(UnsupportedModel, match=named):
-        spec_of(config)
-
-
-def test_an_unknown_family_is_refused_by_name():
-    from hybrid import spec_of
-
-    with pytest.raises(UnsupportedModel, match="mamba"):
-        spec_of(transformers.MambaConfig())
-
-
-def test_an_unknown_builtin_name_lists_those_that_exist():
-    with pytest.raises(HybridError, match=r"llama-2-7b.*olmoe-1b-7b"):
-        build("llama-9")
-
-
-def test_philox_gives_the_published_words():
-    """Known answers of Random123: zero counter and key, and all ones in the counter's low words."""
-    assert philox(0, torch.tensor([0]), 0).item() == 0x6627E8D5
-    numbers = gumbel(3, 1, 4096, torch.device("cpu"))
-    assert abs(numbers.mean().item() - 0.5772) < 0.05
-    assert not torch.equal(numbers, gumbel(3, 2, 4096, torch.device("cpu")))
-
-
-def test_sampling_follows_the_softmax():
-    """Chi-square over 8 tokens and 4,000 draws; 24.3 is the 0.1 % point of 7 degrees."""
-    logits = torch.tensor([0.0, 1.0, -1.0, 0.5, 2.0, -0.5, 0.2, 1.5])
-    expected = torch.softmax(logits / 0.8, 0) * 4000
-    drawn = torch.tensor(
-        [int(draw(logits, Sampling(temperature=0.8, seed=11), step)) for step in range(4000)]
-    )
-    counts = torch.bincount(drawn, minlength=8).float()
-    assert float(((counts - expected) ** 2 / expected).sum()) < 24.3
-
-
-def test_top_k_and_top_p_keep_what_they_say():
-    logits = torch.tensor([3.0, 2.0, 1.0, 0.0])
-    k = {int(draw(logits, Sampling(1.0, top_k=2, seed=1), i)) for i in range(200)}
-    p = {int(draw(logits, Sampling(1.0, top_p=0.6, seed=1), i)) for i in range(200)}
-    assert k == {0, 1}
-    assert p == {0}
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}])
-def test_a_sampling_value_outside_its_range_is_refused(wrong):
-    with pytest.raises(HybridError):
-        Sampling(**wrong)

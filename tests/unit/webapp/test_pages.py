@@ -190,14 +190,16 @@ def test_compare_names_the_libraries_whose_versions_differ(samples_store, show, 
     assert "hosts differ: host-2.11.0 and host-2.12.0" in said
 
 
-def test_compare_shows_the_ratios_of_runs_that_were_recorded_in_turns(
-    pair_in_turns, samples_store, show, tmp_path
+def test_compare_shows_the_ratios_of_runs_that_were_recorded_interleaved(
+    interleaved_pair, samples_store, show, tmp_path
 ):
-    store = tmp_path / "turns.duckdb"
-    ingest(pair_in_turns, store, jobs=1)
-    said = "Recorded in turns: ratio of turns-8 to turns-1"
+    store = tmp_path / "interleaved.duckdb"
+    ingest(interleaved_pair, store, jobs=1)
+    said = "Recorded interleaved: ratio of interleaved-8 to interleaved-1"
 
-    assert said in texts(show(store, "compare", runs="turns-1,turns-8")).replace("\\", "")
+    assert said in texts(show(store, "compare", runs="interleaved-1,interleaved-8")).replace(
+        "\\", ""
+    )
     assert said not in texts(show(samples_store, "compare", runs=f"{EAGER},{GRAPH}"))
 
 

@@ -19,9 +19,9 @@ def connection(samples_store):
 def test_accounts_along_time_add_up_to_each_steps_ledger(connection, columns):
     for run_id in queries.runs(connection)["run_id"]:
         for step in queries.steps(connection, run_id):
-            found = timeline.stretches(connection, run_id, step["trace_id"])
+            found = timeline.stretches(connection, run_id, step.trace_id)
             assert found is not None
-            profile = found.profile(step["start_ns"], step["end_ns"], columns)
+            profile = found.profile(step.start_ns, step.end_ns, columns)
             sums = {
                 account: {"ns": ns, "exposed_ns": exposed}
                 for account, ns, exposed in profile.group_by("account")
@@ -29,18 +29,18 @@ def test_accounts_along_time_add_up_to_each_steps_ledger(connection, columns):
                 .select("account", "ns", "exposed_ns")
                 .iter_rows()
             }
-            assert sums == {a: entry for a, entry in step["ledger"].items() if entry["ns"]}
+            assert sums == {a: vars(time) for a, time in step.ledger.items() if time.ns}
 
 
 @pytest.mark.parametrize("columns", [10, 200])
 def test_slices_are_bounded_and_lose_no_time(connection, columns):
     run_id = queries.find_run(connection, "gpt2-prefill-bs1-s512")
     (trace,) = queries.traces(connection, run_id)
-    rows = timeline.slices(connection, run_id, 0, trace["start_ns"], trace["end_ns"], columns)
+    rows = timeline.slices(connection, run_id, 0, trace.start_ns, trace.end_ns, columns)
     lanes = rows.select("lane_kind", "lane").unique()
     assert len(rows) <= 2 * (columns + 1) * len(lanes)
     device = rows.filter(rows["lane_kind"] == "stream")["busy_ns"].sum()
-    assert device == queries.totals(connection, run_id)["device_event_sum_ns"]
+    assert device == queries.totals(connection, run_id).device_event_sum_ns
 
 
 def test_an_empty_window_is_refused(connection):

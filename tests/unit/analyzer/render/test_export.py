@@ -12,7 +12,8 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.render.export import Format, export, microseconds
+from analyzer.render.chrome_trace import microseconds
+from analyzer.render.export import Format, export
 from analyzer.store import open_store
 from analyzer.store.write import RUN_TABLES
 
@@ -224,7 +225,7 @@ def test_a_failed_export_leaves_nothing(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("analyzer.render.export.os.rename", refuse)
+    monkeypatch.setattr("analyzer.render.chrome_trace.os.rename", refuse)
     with pytest.raises(AnalyzerError, match="No space left on device"):
         export(store, run_of(store, SAMPLES[0]), form, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,6 @@ def make(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Callabl
                 trace["unprofiled_step_wall_ns"] = [
                     round(wall / inflation) for wall in trace["step_wall_ns"]
                 ]
-                trace["attempts"] = 2
         change(value)
         path.write_text(json.dumps(value))
         return target
@@ -114,12 +113,11 @@ def test_speeds_within_three_percent_are_the_same(make, compared) -> None:
     assert speed_lines(compared(make("n1", 5.0), make("n2", 5.14))) == []
 
 
-def with_partner(own: str, other: str) -> Change:
-    """Makes a run one that took turns with `other`; its steps are as they were recorded."""
+def variant(number: int, group: str = "a group") -> Change:
+    """Makes a run a variant of a group; its steps are as they were recorded."""
 
     def change(value: dict[str, Any]) -> None:
-        value["run_id"] = own
-        value["turns"] = {"seat": 1, "of": 2, "partners": [{"run_id": other, "name": other}]}
+        value["group"] = {"id": group, "variant": number, "variants": 2}
 
     return change
 
@@ -139,10 +137,10 @@ def slowed(target: Path, factors: list[float]) -> None:
     (target / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compared) -> None:
+def test_interleaved_runs_have_the_median_of_the_ratios_of_their_pairs(make, compared) -> None:
     """One pair is torn apart by the host: the medians differ by 1.65, the pairs' ratios bear it."""
-    a = make("t1", change=with_partner("aa", "bb"))
-    b = make("t2", inflation=1.6, change=with_partner("bb", "aa"))
+    a = make("t1", change=variant(1))
+    b = make("t2", inflation=1.6, change=variant(2))
     slowed(a, [1.0, 2.0, 3.0])
     slowed(b, [1.1, 6.6, 3.3])
 
@@ -159,15 +157,15 @@ def test_runs_in_turns_have_the_median_of_the_ratios_of_their_pairs(make, compar
     assert turns.sentence in text
     prefill, decode = (turns.phases[phase].orchestration for phase in ("prefill", "decode"))
     assert turns.sentence == (
-        "Recorded in turns: ratio of t2 to t1, the median of 3 pairs of traces, which the host's "
-        f"speed moves least: prefill T_Orchestration {prefill:.3f}, un-profiled step beside it "
-        f"1.250; decode T_Orchestration {decode:.3f}, un-profiled step beside it 1.250."
+        "Recorded interleaved: ratio of t2 to t1, the median of 3 pairs of traces, which the "
+        f"host's speed moves least: prefill T_Orchestration {prefill:.3f}, un-profiled step beside "
+        f"it 1.250; decode T_Orchestration {decode:.3f}, un-profiled step beside it 1.250."
     )
 
 
 def test_a_run_of_fewer_traces_is_paired_as_far_as_it_goes(make, compared) -> None:
-    a = make("u1", change=with_partner("aa", "bb"))
-    b = make("u2", change=with_partner("bb", "aa"))
+    a = make("u1", change=variant(1))
+    b = make("u2", change=variant(2))
     manifest = json.loads((b / MANIFEST).read_bytes())
     del manifest["traces"][1:]
     (b / MANIFEST).write_text(json.dumps(manifest))
@@ -182,9 +180,9 @@ def test_a_run_of_fewer_traces_is_paired_as_far_as_it_goes(make, compared) -> No
     assert "of 1 pair of traces" in turns.sentence
 
 
-def test_turns_with_a_third_run_make_no_pair(make, compared) -> None:
-    a = make("v1", change=with_partner("aa", "bb"))
-    b = make("v2", 7.0, change=with_partner("bb", "cc"))
+def test_variants_of_different_groups_make_no_pair(make, compared) -> None:
+    a = make("v1", change=variant(1))
+    b = make("v2", 7.0, change=variant(2, "another group"))
 
     value = compared(a, b)
 
@@ -193,11 +191,11 @@ def test_turns_with_a_third_run_make_no_pair(make, compared) -> None:
 
 
 @pytest.mark.parametrize(("second", "lines"), [(5.4, 0), (5.6, 1)])
-def test_in_turns_only_medians_that_really_differ_are_warned_of(
+def test_of_interleaved_runs_only_medians_that_really_differ_are_warned_of(
     make, compared, second: float, lines: int
 ) -> None:
-    a = make(f"x1-{lines}", 5.0, change=with_partner("aa", "bb"))
-    b = make(f"x2-{lines}", second, change=with_partner("bb", "aa"))
+    a = make(f"x1-{lines}", 5.0, change=variant(1))
+    b = make(f"x2-{lines}", second, change=variant(2))
 
     found = speed_lines(compared(a, b))
 
@@ -285,7 +283,6 @@ def test_the_report_takes_inflation_from_the_steps_beside_the_trace(make, tmp_pa
         "prefill": pytest.approx(2.5, rel=1e-6),
         "decode": pytest.approx(2.5, rel=1e-6),
     }
-    assert value.host_speed.attempts == [2, 2, 2]
     text = printed(report_text.print_report, value)
     assert "a profiled decode step takes 2.50 times as long as the un-profiled one just" in text
     assert "during the traces 7 ms 7 ms to 7 ms during the latency requests 5 ms" in text
@@ -298,17 +295,6 @@ def test_without_them_inflation_is_that_of_the_latency_pass(make, tmp_path: Path
     assert value.inflation["decode"] == expected / value.latency["decode_step"].p50_ns
     assert value.host_speed is None
     assert "Host speed" not in printed(report_text.print_report, value)
-
-
-def test_the_report_repeats_what_the_recording_said_of_an_unsteady_host(
-    make, tmp_path: Path
-) -> None:
-    def note(value: dict[str, Any]) -> None:
-        value["notes"] = ["host speed: trace 1 of 3 recorded while ...", "experts: eager"]
-
-    value = reported(make("r3", change=note), tmp_path / "s.duckdb")
-
-    assert value.host_speed.notes == ["trace 1 of 3 recorded while ..."]
 
 
 def test_a_phase_has_the_median_over_the_steps_of_all_traces(make, tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ def wandering(
     return lambda when: [factor for since, factor in changes if since <= when][-1]
 
 
-def figures(own: str, other: str, costs_ns: list[list[int]]) -> RunFigures:
+def figures(own: str, variant: int, costs_ns: list[list[int]]) -> RunFigures:
     """What a comparison needs of a run whose traces have these decode steps."""
     manifest = {
         "run_id": own, "name": own, "created_at": "", "mode": "eager", "schema_version": 1,
-        "traces": [], "turns": {"seat": 1, "of": 2, "partners": [{"run_id": other, "name": other}]},
+        "traces": [], "group": {"id": "a group", "variant": variant, "variants": 2},
     }  # fmt: skip
     return figures_of(manifest, "decode", costs_ns)
 
@@ -41,7 +41,7 @@ def figures(own: str, other: str, costs_ns: list[list[int]]) -> RunFigures:
 def test_ratios_of_pairs_hold_where_medians_of_both_runs_do_not(
     slow_s: float, fast_s: float
 ) -> None:
-    """A trace a second, in turns, 5 % of noise; the second run is 1.1 times as dear."""
+    """A trace a second, interleaved, 5 % of noise; the second run takes 1.1 times as long."""
     off_of_pairs: list[float] = []
     off_of_medians: list[float] = []
     off_one_after_the_other: list[float] = []
@@ -51,17 +51,17 @@ def test_ratios_of_pairs_hold_where_medians_of_both_runs_do_not(
 
         def trace(
             when: float,
-            dear: float,
+            slower: float,
             host: Callable[[float], float] = host,
             chance: random.Random = chance,
         ) -> list[int]:
-            cost = 1e7 * host(when) * dear * chance.lognormvariate(0, 0.05)
+            cost = 1e7 * host(when) * slower * chance.lognormvariate(0, 0.05)
             return [round(cost * chance.lognormvariate(0, 0.02)) for _ in range(STEPS)]
 
         a = [trace(2 * k, 1.0) for k in range(TRACES)]
         b = [trace(2 * k + 1, 1.1) for k in range(TRACES)]
         later = [trace(60 + k, 1.1) for k in range(TRACES)]
-        found = paired.ratios(figures("a", "b", a), figures("b", "a", b))
+        found = paired.ratios(figures("a", 1, a), figures("b", 2, b))
         assert found is not None
         ratio = found.phases["decode"].orchestration
         cost_a, cost_b, cost_later = (median(c for t in run for c in t) for run in (a, b, later))

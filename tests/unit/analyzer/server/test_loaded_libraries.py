@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-LIBRARIES = ("fastapi", "uvicorn", "starlette", "prometheus_client", "httpx", "authlib")
+LIBRARIES = (
+    "fastapi",
+    "uvicorn",
+    "starlette",
+    "prometheus_client",
+    "httpx",
+    "authlib",
+    "sqlalchemy",
+)
 
 
 @pytest.mark.parametrize(

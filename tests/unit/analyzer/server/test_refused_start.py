@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from analyzer import cli
-from analyzer.server import discovery as owner
-from analyzer.server import serve
+from analyzer.server import discovery, serve
 
 
 @pytest.fixture
@@ -146,7 +145,7 @@ def test_a_start_that_fails_late_takes_its_folder_along(
     def no_note(*_: Any) -> None:
         raise PermissionError(13, "Permission denied", "runs.duckdb.server")
 
-    monkeypatch.setattr(owner, "leave_note", no_note)
+    monkeypatch.setattr(discovery, "leave_note", no_note)
 
     assert "runs.duckdb.server cannot be used: Permission denied" in refused("--db", "runs.duckdb")
 

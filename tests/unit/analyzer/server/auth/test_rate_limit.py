@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.server.auth import rate_limit as rates
-from analyzer.server.auth.rate_limit import Rates
+from analyzer.server.auth import rate_limit
+from analyzer.server.auth.rate_limit import RateLimit
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def test_a_burst_goes_through_then_the_rate_holds() -> None:
     clock = Clock()
-    kept = Rates(2.0, 5.0, clock)
+    kept = RateLimit(2.0, 5.0, clock)
 
     assert [kept.take("a") for _ in range(10)] == [0.0] * 10
     assert kept.take("a") == pytest.approx(0.5)
@@ -28,7 +28,7 @@ def test_a_burst_goes_through_then_the_rate_holds() -> None:
 
 
 def test_one_clients_haste_is_not_anothers() -> None:
-    kept = Rates(1.0, 1.0, Clock())
+    kept = RateLimit(1.0, 1.0, Clock())
 
     assert kept.take("a") == 0.0
     assert kept.take("a") > 0
@@ -36,8 +36,8 @@ def test_one_clients_haste_is_not_anothers() -> None:
 
 
 def test_many_clients_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "_MOST_KEPT", 100)
-    kept = Rates(1.0, 1.0, Clock())
+    monkeypatch.setattr(rate_limit, "_MOST_KEPT", 100)
+    kept = RateLimit(1.0, 1.0, Clock())
 
     for i in range(1_000):
         kept.take(f"client {i}")

@@ -1,29 +1,32 @@
-"""The state in PostgreSQL: several servers at once, sessions that break, servers that are gone."""
+"""The database in PostgreSQL: several servers at once, broken sessions, servers that are gone."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from sqlalchemy import Connection, func, literal, select, text
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.auth.tokens import Tokens
-from analyzer.server.jobs import queue as jobs_module
+from analyzer.server.db.database import Database, open_postgres
+from analyzer.server.db.liveness import GRACE_S, Liveness
+from analyzer.server.db.tables import jobs as jobs_table
+from analyzer.server.jobs import queue as queue_module
 from analyzer.server.jobs.queue import Jobs
 from fleet.services import Postgres
+from support.team_server import PATIENCE_S, wait_for
 
-psycopg = pytest.importorskip("psycopg")
+pytest.importorskip("psycopg")
 
-from analyzer.server.db.liveness import GRACE_S, Presence  # noqa: E402 (need psycopg)
-from analyzer.server.db.postgres import PostgresState  # noqa: E402
 
 _schemas = itertools.count()
+ONE = select(literal(1))
 
 
 @pytest.fixture
@@ -32,26 +35,26 @@ def schema() -> str:
 
 
 @pytest.fixture
-def open_state(postgres: Postgres, schema: str) -> Iterator[Callable[..., PostgresState]]:
-    """Opens the same state again and again, as servers on one lake do."""
-    opened: list[PostgresState] = []
+def open_database(postgres: Postgres, schema: str) -> Iterator[Callable[..., Database]]:
+    """Opens the same database again and again, as servers on one lake do."""
+    opened: list[Database] = []
 
-    def open_one(patience_s: float = 10.0, watch: bool = True) -> PostgresState:
-        state = PostgresState(postgres.catalog, schema, "lake.toml", patience_s=patience_s)
-        opened.append(state)
+    def open_one(patience_s: float = 10.0, watch: bool = True) -> Database:
+        database = open_postgres(postgres.catalog, schema, "lake.toml", patience_s=patience_s)
+        opened.append(database)
         if watch:
-            state.watch(lambda lost: None)
-        return state
+            database.watch(lambda servers: None)
+        return database
 
     yield open_one
-    for state in opened:
-        state.close()
+    for database in opened:
+        database.close()
 
 
-def queue(state: PostgresState, count: int) -> None:
-    with state.transaction() as connection:
+def queue(database: Database, count: int) -> None:
+    with database.transaction() as connection:
         for _ in range(count):
-            jobs_module.insert(connection, "default", "0" * 64, None, {}, 0.0)
+            queue_module.insert(connection, "default", "0" * 64, None, {}, 0.0)
 
 
 def end_sessions(postgres: Postgres, name: str = "hostbound server") -> int:
@@ -64,23 +67,23 @@ def end_sessions(postgres: Postgres, name: str = "hostbound server") -> int:
 
 
 def test_servers_that_claim_at_once_get_each_job_once(
-    open_state: Callable[..., PostgresState],
+    open_database: Callable[..., Database],
 ) -> None:
-    states = [open_state() for _ in range(3)]
-    queue(states[0], 60)
+    databases = [open_database() for _ in range(3)]
+    queue(databases[0], 60)
 
-    def claim_all(state: PostgresState) -> list[str]:
-        jobs = Jobs(state)
-        return [job["id"] for job in iter(jobs.claim, None) if job]
+    def claim_all(database: Database) -> list[str]:
+        jobs = Jobs(database)
+        return [job.id for job in iter(jobs.claim, None) if job]
 
     with ThreadPoolExecutor(9) as pool:
-        claimed = list(itertools.chain(*pool.map(claim_all, states * 3)))
+        claimed = list(itertools.chain(*pool.map(claim_all, databases * 3)))
 
     assert len(claimed) == 60
     assert set(Counter(claimed).values()) == {1}
-    numbers = states[0].rows("SELECT claim, server FROM jobs")
-    assert len({row["claim"] for row in numbers}) == 60
-    assert len({row["server"] for row in numbers}) <= 3
+    numbers = databases[0].rows(select(jobs_table.c.claim, jobs_table.c.server))
+    assert len({row.claim for row in numbers}) == 60
+    assert len({row.server for row in numbers}) <= 3
 
 
 def test_a_new_schema_is_made_once_however_many_would(
@@ -90,9 +93,9 @@ def test_a_new_schema_is_made_once_however_many_would(
         schema = f"shared_{next(_schemas)}"
 
         def open_one(_: int, schema: str = schema) -> str:
-            state = PostgresState(postgres.catalog, schema, "lake.toml")
-            text, _row = Tokens(state).create("default", ["read"])
-            state.close()
+            database = open_postgres(postgres.catalog, schema, "lake.toml")
+            text, _row = Tokens(database).create("default", ["read"])
+            database.close()
             return text
 
         with ThreadPoolExecutor(8) as pool:
@@ -102,9 +105,9 @@ def test_a_new_schema_is_made_once_however_many_would(
 
 
 def test_more_threads_than_sessions_wait_for_one_another(
-    open_state: Callable[..., PostgresState], postgres: Postgres
+    open_database: Callable[..., Database], postgres: Postgres
 ) -> None:
-    tokens = Tokens(open_state(watch=False))
+    tokens = Tokens(open_database(watch=False))
     text, _ = tokens.create("default", ["read"])
     with ThreadPoolExecutor(40) as pool:
         found = list(pool.map(lambda _: tokens.find(text), range(400)))
@@ -115,84 +118,84 @@ def test_more_threads_than_sessions_wait_for_one_another(
 
 
 def test_a_session_that_was_ended_is_replaced_unseen(
-    open_state: Callable[..., PostgresState], postgres: Postgres
+    open_database: Callable[..., Database], postgres: Postgres
 ) -> None:
-    state = open_state(watch=False)
-    tokens = Tokens(state)
+    database = open_database(watch=False)
+    tokens = Tokens(database)
     text, row = tokens.create("default", ["read"])
 
     assert end_sessions(postgres) >= 1
     assert tokens.find(text) is not None
     end_sessions(postgres)
-    assert tokens.revoke(row["id"])
+    assert tokens.revoke(row.id)
 
 
 def test_a_transaction_that_loses_its_session_is_said_and_leaves_nothing(
-    open_state: Callable[..., PostgresState], postgres: Postgres
+    open_database: Callable[..., Database], postgres: Postgres
 ) -> None:
-    state = open_state(watch=False)
+    database = open_database(watch=False)
 
     def interrupted() -> None:
-        with state.transaction() as connection:
-            jobs_module.insert(connection, "default", "0" * 64, None, {}, 0.0)
+        with database.transaction() as connection:
+            queue_module.insert(connection, "default", "0" * 64, None, {}, 0.0)
             end_sessions(postgres)
-            jobs_module.insert(connection, "default", "1" * 64, None, {}, 0.0)
+            queue_module.insert(connection, "default", "1" * 64, None, {}, 0.0)
 
     with pytest.raises(Unreachable, match="does not answer") as caught:
         interrupted()
 
     assert "\n" not in str(caught.value)
-    assert Jobs(state).list() == []
-    queue(state, 1)
-    assert len(Jobs(state).list()) == 1
+    assert Jobs(database).list() == []
+    queue(database, 1)
+    assert len(Jobs(database).list()) == 1
 
 
 def test_what_a_transaction_wrote_is_read_within_it(
-    open_state: Callable[..., PostgresState],
+    open_database: Callable[..., Database],
 ) -> None:
-    state = open_state(watch=False)
-    with state.transaction() as connection:
-        jobs_module.insert(connection, "default", "0" * 64, None, {}, 0.0)
-        assert state.row("SELECT count(*) AS n FROM jobs") == {"n": 1}
+    database = open_database(watch=False)
+    with database.transaction() as connection:
+        queue_module.insert(connection, "default", "0" * 64, None, {}, 0.0)
+        assert database.row(select(func.count()).select_from(jobs_table)) == (1,)
 
 
 def test_postgresql_that_is_away_is_waited_for_and_then_said(
-    open_state: Callable[..., PostgresState], postgres: Postgres
+    open_database: Callable[..., Database], postgres: Postgres
 ) -> None:
-    patient, brief = open_state(60.0, watch=False), open_state(0.3, watch=False)
+    patient, brief = open_database(PATIENCE_S, watch=False), open_database(0.3, watch=False)
     asked: list[object] = []
     postgres.stop("immediate")
     try:
         with pytest.raises(Unreachable, match="does not answer"):
-            brief.row("SELECT 1 AS one")
+            brief.row(ONE)
         assert not brief.answers()
-        waiting = threading.Thread(target=lambda: asked.append(patient.row("SELECT 1 AS one")))
+        waiting = threading.Thread(target=lambda: asked.append(patient.row(ONE)))
         waiting.start()
     finally:
         postgres.start()
-    waiting.join(60)
-    assert asked == [{"one": 1}]
+    waiting.join(PATIENCE_S)
+    assert asked == [(1,)]
     assert brief.answers()
-    assert brief.row("SELECT 1 AS one") == {"one": 1}
+    assert brief.row(ONE) == (1,)
 
 
 def test_text_that_postgresql_cannot_hold_is_no_reason_to_fail(
-    open_state: Callable[..., PostgresState],
+    open_database: Callable[..., Database],
 ) -> None:
-    state = open_state()
-    queue(state, 1)
-    jobs = Jobs(state)
+    database = open_database()
+    queue(database, 1)
+    jobs = Jobs(database)
     job = jobs.claim()
     assert job is not None
     assert jobs.finish(job, [], [], "a name with \x00 in it, 100 % of it, why?")
-    assert jobs.list()[0]["error"] == "a name with \ufffd in it, 100 % of it, why?"
+    assert jobs.list()[0].error == "a name with \ufffd in it, 100 % of it, why?"
 
 
 def test_a_schema_that_may_not_be_made_is_said_in_one_line(postgres: Postgres) -> None:
     postgres.psql("CREATE ROLE poor LOGIN")
     catalog = postgres.catalog.replace("user=hostbound", "user=poor")
     with pytest.raises(AnalyzerError, match="refused the schema") as caught:
-        PostgresState(catalog, "poor_schema", "lake.toml")
+        open_postgres(catalog, "poor_schema", "lake.toml")
     assert "\n" not in str(caught.value)
 
 
@@ -201,21 +204,21 @@ def test_a_role_that_owns_its_database_and_nothing_more_is_enough(postgres: Post
     postgres.psql("CREATE DATABASE plain OWNER plain")
     catalog = postgres.catalog.replace("user=hostbound", "user=plain")
     catalog = catalog.replace("dbname=postgres", "dbname=plain")
-    state = PostgresState(catalog, "plain_server", "lake.toml")
-    other = PostgresState(catalog, "plain_server", "lake.toml")
+    database = open_postgres(catalog, "plain_server", "lake.toml")
+    other = open_postgres(catalog, "plain_server", "lake.toml")
     try:
-        state.watch(lambda lost: None)
-        number = running(state)
-        watcher = Watcher(other, "plain_server")
-        watcher.presence.take_number()
+        database.watch(lambda servers: None)
+        number = running(database)
+        watcher = Watcher(other)
+        watcher.liveness.take_number()
         assert watcher.look() == watcher.look(2 * GRACE_S) == []
-        state.close()
+        database.close()
         wait_for_locks(other, 0)
         watcher.look()
-        assert watcher.look(GRACE_S) == [f"server IN ({number})"]
+        assert watcher.look(GRACE_S) == [number]
         watcher.close()
     finally:
-        state.close()
+        database.close()
         other.close()
 
 
@@ -225,17 +228,20 @@ def test_a_role_that_owns_its_database_and_nothing_more_is_enough(postgres: Post
 class Watcher:
     """A server that looks when it is told to, by a clock that somebody sets."""
 
-    def __init__(self, state: PostgresState, schema: str) -> None:
+    def __init__(self, database: Database) -> None:
         self.now = 1000.0
-        self.gone: list[str] = []
-        self.presence = Presence(state.connect, schema, self.gone.append, lambda: self.now)
-        self._session = state.connect()
+        self.gone: list[int] = []
+        self.liveness = Liveness(database, self._requeue, lambda: self.now)
+        self._session: Connection = database.engines.reading.connect()
 
-    def look(self, after_s: float = 0.0) -> list[str]:
+    def _requeue(self, servers: Sequence[int] | None) -> None:
+        self.gone.extend(servers or ())
+
+    def look(self, after_s: float = 0.0) -> list[int]:
         """What it says is gone, looking after so long."""
         self.now += after_s
         self.gone.clear()
-        self.presence.look(self._session)
+        self.liveness.look(self._session)
         return list(self.gone)
 
     def close(self) -> None:
@@ -243,38 +249,35 @@ class Watcher:
 
 
 @pytest.fixture
-def watcher(open_state: Callable[..., PostgresState], schema: str) -> Iterator[Watcher]:
-    found = Watcher(open_state(watch=False), schema)
+def watcher(open_database: Callable[..., Database]) -> Iterator[Watcher]:
+    found = Watcher(open_database(watch=False))
     # Its key, without a thread that looks by itself.
-    found.presence.take_number()
+    found.liveness.take_number()
     yield found
     found.close()
 
 
-def wait_for_locks(state: PostgresState, count: int) -> None:
+def wait_for_locks(database: Database, count: int) -> None:
     """PostgreSQL ends a session a moment after it was closed."""
-    sql = (
+    held = text(
         "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 "
         "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
-    deadline = time.monotonic() + 30
-    while state.row(sql) != {"n": count}:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: database.row(held) == (count,), "locks")
 
 
-def running(state: PostgresState) -> int:
+def running(database: Database) -> int:
     """Let a server have a running job; the server's number."""
-    queue(state, 1)
-    job = Jobs(state).claim()
+    queue(database, 1)
+    job = Jobs(database).claim()
     assert job is not None
-    return job["server"]
+    return job.server
 
 
 def test_a_server_is_gone_when_its_lock_was_missing_for_a_while(
-    open_state: Callable[..., PostgresState], watcher: Watcher
+    open_database: Callable[..., Database], watcher: Watcher
 ) -> None:
-    one, two = open_state(), open_state()
+    one, two = open_database(), open_database()
     number = running(one)
     running(two)
     assert watcher.look() == watcher.look(100 * GRACE_S) == []
@@ -284,43 +287,43 @@ def test_a_server_is_gone_when_its_lock_was_missing_for_a_while(
 
     assert watcher.look() == []
     assert watcher.look(0.75 * GRACE_S) == []
-    assert watcher.look(0.25 * GRACE_S) == [f"server IN ({number})"]
-    assert Jobs(two).requeue_lost(watcher.gone[0]) == 1
+    assert watcher.look(0.25 * GRACE_S) == [number]
+    assert Jobs(two).requeue_lost(watcher.gone) == 1
     assert watcher.look(GRACE_S) == []
     again = Jobs(two).claim()
     assert again is not None
-    assert again["server"] != number
+    assert again.server != number
 
 
 def test_a_server_that_loses_its_session_shows_itself_again_and_takes_no_job_meanwhile(
-    open_state: Callable[..., PostgresState], watcher: Watcher, postgres: Postgres
+    open_database: Callable[..., Database], watcher: Watcher, postgres: Postgres
 ) -> None:
-    state = open_state()
-    running(state)
-    before = state.claiming
+    database = open_database()
+    running(database)
+    before = database.server()
     assert watcher.look() == []
 
-    assert end_sessions(postgres, "hostbound presence") == 1
+    assert end_sessions(postgres, "hostbound liveness") == 1
     watcher.look()
-    wait_for_locks(state, 1)  # its thread looks twice a second
+    wait_for_locks(database, 1)  # its thread looks twice a second
 
     with suppress(Unreachable):  # the lock is held a moment before it is known to be
-        assert state.claiming == before
+        assert database.server() == before
     assert watcher.look(GRACE_S / 2) == []
     assert watcher.look(GRACE_S) == []
 
 
 def test_a_server_is_not_gone_because_the_observer_was_away(
-    open_state: Callable[..., PostgresState], watcher: Watcher
+    open_database: Callable[..., Database], watcher: Watcher
 ) -> None:
     """All locks go when PostgreSQL restarts; whoever is back first gives the others their time."""
-    state = open_state()
-    running(state)
-    other = open_state()
-    state.close()
+    database = open_database()
+    running(database)
+    other = open_database()
+    database.close()
     wait_for_locks(other, 1)
     assert watcher.look() == []
-    watcher.presence.forget()
+    watcher.liveness.forget()
 
     assert watcher.look(GRACE_S) == []
     assert watcher.look(GRACE_S) != []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.server.jobs import workers as pool
+from analyzer.server.jobs import workers
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from analyzer.server.jobs import workers as pool
 def test_a_job_tells_its_owner_why_but_not_where_the_server_keeps_things(
     error: Exception, expected: str
 ) -> None:
-    told = pool.cause(error)
+    told = workers.cause(error)
 
     assert told.startswith(expected)
     assert "/srv" not in told

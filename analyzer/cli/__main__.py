@@ -1,0 +1,7 @@
+"""`python -m analyzer.cli` is the command `analyzer`."""
+
+import sys
+
+from analyzer.cli import main
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+"""What the commands on a store have in common: `--db`, `--json`, and the modules they need."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from analyzer.server.commands import DEFAULT_DB, NEEDS
+
+__all__ = ["DEFAULT_DB", "NEEDS", "add_store", "positive"]
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add `--db` and `--json`."""
+    parser.add_argument(
+        "--db",
+        type=Path,
+        default=Path(DEFAULT_DB),
+        metavar="FILE",
+        help=f"the store (default: {DEFAULT_DB}); a .toml names a lake, see docs/operations.md",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def positive(text: str) -> int:
+    """An integer from 1 on."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value

@@ -1,0 +1,42 @@
+"""`analyzer report`: where a run's time went, and how host-bound it is."""
+
+from __future__ import annotations
+
+import argparse
+
+from analyzer.cli.arguments import NEEDS, add_store
+from schemas.commands import Command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    add_store(parser)
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default="latest",
+        help="id, prefix, name, or latest (default)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a report."""
+    from analyzer import queries
+    from analyzer.render.json_text import print_json
+    from analyzer.render.report import print_report
+    from analyzer.render.tables import console
+    from analyzer.reports.report import report
+
+    with queries.connect(args.db) as connection:
+        found = report(connection, queries.find_run(connection, args.run))
+    if args.json:
+        print_json(found)
+    else:
+        print_report(found, console())
+    return 0
+
+
+COMMAND = Command(
+    "report", "Where a run's time went, and how host-bound it is.", add_arguments, run, NEEDS
+)

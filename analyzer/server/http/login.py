@@ -1,0 +1,103 @@
+"""The login of the pages where tokens are the only key: a form that trades a token for a cookie.
+
+The token goes in a request's body, never in an address; the cookie holds a random session that no
+script can read, and ends with the token.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from analyzer.server.auth.principal import SESSION_COOKIE
+from analyzer.server.auth.tokens import SESSION_SECONDS
+from analyzer.server.service import Service
+
+LOGIN = "/login"
+LOGOUT = "/logout"
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Hostbound: log in</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 12vh auto 0; max-width: 26rem; }}
+label {{ display: block; margin-bottom: .3rem; }}
+input, button {{ font: inherit; padding: .5rem .7rem; width: 100%; box-sizing: border-box; }}
+button {{ margin-top: .8rem; cursor: pointer; }}
+.error {{ border-left: 4px solid #c0392b; padding-left: .7rem; }}
+</style></head><body><main><h1>Hostbound</h1>
+{error}<form method="post" action="/login">
+<label for="token">Token with the scope read</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
+<input type="hidden" name="next" value="{next}">
+<button type="submit">Log in</button></form>
+<p>An admin of your team makes one: <code>analyzer token create</code>.</p>
+</main></body></html>
+"""
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+def _page(target: str, error: str = "", status: int = 200) -> Response:
+    shown = f'<p class="error" role="alert">{html.escape(error)}</p>' if error else ""
+    text = _PAGE.format(error=shown, next=html.escape(target, quote=True))
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
+    return HTMLResponse(text, status, headers=headers)
+
+
+def _local(target: str) -> str:
+    """A path of this server; anything else is the first page."""
+    parts = urlsplit(target)
+    fine = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
+    return target if fine and target.isprintable() else "/"
+
+
+async def answer(service: Service, request: Request) -> Response:
+    """The answer to a request for the login or the logout."""
+    if request.url.path == LOGOUT:
+        return await _logout(service, request)
+    if request.method == "GET":
+        return _page(_local(request.query_params.get("next", "/")))
+    if request.method != "POST":
+        return Response(status_code=405, headers={"Allow": "GET, POST"})
+    origin = request.headers.get("origin")
+    if origin not in (None, "null") and urlsplit(origin).netloc != request.headers.get("host"):
+        return _page("/", "That form was not of this server.", 403)
+    body = (await request.body()).decode("utf-8", "replace")
+    fields = {key: values[0] for key, values in parse_qs(body).items()}
+    target = _local(fields.get("next", "/"))
+    client = request.client.host if request.client else "unknown"
+    wait = service.rate_limit.take(f"login {client}")
+    if wait > 0:
+        return _page(target, f"Too many tries; wait {math.ceil(wait)} s.", 429)
+    found = await run_in_threadpool(service.tokens.find, fields.get("token", "").strip())
+    if found is None or not found.may("read"):
+        service.log("login refused", client=client)
+        return _page(target, "That is no valid token with the scope read.", 401)
+    session = await run_in_threadpool(service.tokens.begin_session, found)
+    service.log("login", team=found.team, token=found.token_id, client=client)
+    response = RedirectResponse(target, 303, headers={"Cache-Control": "no-store"})
+    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+    response.set_cookie(
+        SESSION_COOKIE,
+        session,
+        max_age=int(SESSION_SECONDS),
+        httponly=True,
+        secure=secure,
+        samesite="lax",
+    )
+    return response
+
+
+async def _logout(service: Service, request: Request) -> Response:
+    if session := request.cookies.get(SESSION_COOKIE):
+        await run_in_threadpool(service.tokens.end_session, session)
+    response = RedirectResponse(LOGIN, 303, headers={"Cache-Control": "no-store"})
+    response.delete_cookie(SESSION_COOKIE)
+    return response

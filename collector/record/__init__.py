@@ -1,0 +1,1 @@
+"""The passes of a recording, and the run directory that they make."""

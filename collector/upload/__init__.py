@@ -1,0 +1,1 @@
+"""Runs on their way to a server: noted in a spool, sent one after the other."""

@@ -1,0 +1,1 @@
+"""The workloads of each mode: a model's request, step by step."""

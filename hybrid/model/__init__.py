@@ -1,0 +1,1 @@
+"""What the runtime knows of a model: its sizes, where it comes from, its weights."""
