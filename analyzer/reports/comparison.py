@@ -254,7 +254,7 @@ def _unlike(a: Run, b: Run) -> list[str]:
         if one != two and one is not None and two is not None:
             unlike = _versions(a, b) if what == "library versions" else f"{one} and {two}"
             found += [f"{what} differ: {unlike}"] if unlike else []
-    if a.host is None or b.host is None:
+    if (a.host is None or b.host is None) and not paired.are_interleaved(a, b):
         found.append("a run does not name its host: whether it is the same one is unknown")
     return found
 

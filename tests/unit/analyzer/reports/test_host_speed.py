@@ -190,6 +190,25 @@ def test_variants_of_different_groups_make_no_pair(make, compared) -> None:
     assert len(speed_lines(value)) == 1
 
 
+@pytest.mark.parametrize(("group", "unknown"), [("a group", False), ("another group", True)])
+def test_variants_of_one_group_share_a_host_that_no_run_names(
+    make, compared, group: str, unknown: bool
+) -> None:
+    def nameless(number: int, group: str) -> Change:
+        def change(value: dict[str, Any]) -> None:
+            variant(number, group)(value)
+            value["environment"]["host"] = None
+
+        return change
+
+    a = make(f"h1-{unknown}", change=nameless(1, "a group"))
+    b = make(f"h2-{unknown}", change=nameless(2, group))
+
+    warnings = compared(a, b).pairs[0].warnings
+
+    assert any("does not name its host" in warning for warning in warnings) is unknown
+
+
 @pytest.mark.parametrize(("second", "lines"), [(5.4, 0), (5.6, 1)])
 def test_of_interleaved_runs_only_medians_that_really_differ_are_warned_of(
     make, compared, second: float, lines: int
