@@ -107,7 +107,9 @@ def mutate_database(path: Path, dice: random.Random) -> None:
             elif kind == 4:
                 connection.execute(f'DELETE FROM "{table}" WHERE {some}')
             elif kind == 5:
-                connection.execute(f'INSERT INTO "{table}" SELECT * FROM "{table}" WHERE {some}')
+                connection.execute(
+                    f'INSERT OR IGNORE INTO "{table}" SELECT * FROM "{table}" WHERE {some}'
+                )
             elif kind == 6:
                 connection.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{column}x"')
             else:
