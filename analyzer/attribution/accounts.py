@@ -1,11 +1,13 @@
-"""Which account owns each moment of one thread: the cutting that the ledger and the timeline share.
+"""Which account owns each moment of a thread: the cutting that the ledger and the timeline share.
 
 Arrays in, arrays out; integer nanoseconds; nothing here knows of traces or tables. Calls win over
-ops, ops over regions, and what is left is Python's. See docs/measurement.md.
+ops, ops over regions, and what is left is Python's. Of several threads one owns each moment. See
+docs/measurement.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,7 @@ from analyzer.attribution.intervals import Bools, Ints, Measure, disjoint, disti
 
 ACCOUNT = {name: i for i, name in enumerate(classification.ACCOUNTS)}
 _NEVER = np.iinfo(np.int64).min
+_OUTSIDE = (ACCOUNT["python"], ACCOUNT["region"])  # of ops and calls
 
 
 @dataclass
@@ -24,6 +27,11 @@ class Owned:
     start: Ints
     end: Ints
     account: Ints
+
+    def within(self, start: int, end: int) -> Owned:
+        """The stretches of a window whose edges are edges of stretches."""
+        low, high = np.searchsorted(self.start, (start, end)).tolist()
+        return Owned(self.start[low:high], self.end[low:high], self.account[low:high])
 
 
 @dataclass
@@ -103,3 +111,31 @@ def give_library(owned: Owned, library: LibraryLaunches, launches: tuple[Ints, I
     taken = (at >= 0) & (high[order][at] > measured) & (account == ACCOUNT["framework"])
     account[taken] = ACCOUNT["library"]
     return Owned(points[:-1], points[1:], account)
+
+
+def share_out(threads: Sequence[Owned]) -> tuple[Owned, Ints]:
+    """Give each moment of a window to one of its threads, with that thread's account.
+
+    It belongs to the thread that is in an op or call, to the first of several; where none is, to
+    the thread whose op or call comes next, and where none comes, to the first thread.
+
+    Args:
+        threads: The stretches of each thread, all over the same window.
+
+    Returns:
+        Stretches of one owner and account, and each one's place among the threads.
+    """
+    if len(threads) == 1:
+        return threads[0], np.zeros(len(threads[0].start), np.int64)
+    points = distinct(np.concatenate([edge for own in threads for edge in (own.start, own.end)]))
+    start = points[:-1]
+    account = np.empty((len(threads), len(start)), np.int64)
+    following = np.empty_like(account)
+    for i, own in enumerate(threads):
+        account[i] = own.account[np.searchsorted(own.start, start, "right") - 1]
+        inside = ~np.isin(account[i], _OUTSIDE)
+        # Now, for a moment inside; else when the thread's next op or call starts.
+        begins = np.append(start[inside], np.iinfo(np.int64).max)
+        following[i] = begins[np.searchsorted(begins[:-1], start)]
+    owner = following.argmin(axis=0)  # the first of equals
+    return Owned(start, points[1:], account[owner, np.arange(len(start))]), owner

@@ -1,8 +1,8 @@
-"""What a name means: region or op, launch or other call, ledger account, kernel family, library
-kernel.
+"""What a name means: region or op, launch or other call, ledger account, library kernel.
 
-Pure functions of a name; the lists of names stand here and nowhere else. What each class means:
-docs/measurement.md, "Events and links", "Kernel families", "Decomposition" and "Ledger".
+Pure functions of a name; their lists of names stand here and nowhere else, those of kernel families
+in `kernel_families.py`. What each class means: docs/measurement.md, "Events and links",
+"Decomposition" and "Ledger".
 """
 
 from __future__ import annotations
@@ -52,15 +52,39 @@ _MEMORY = (
     "MemPool",
     "HostAlloc",
     "HostRegister",
+    "HostUnregister",
+    "DeviceAlloc",
+    "SharedAlloc",
+    # Virtual memory: expandable segments
+    "MemCreate",
+    "MemRelease",
+    "MemMap",
+    "MemUnmap",
+    "MemSetAccess",
+    "MemAddressReserve",
+    "VirtualMem",
+    "PhysicalMem",
 )
+_WAIT = ("Synchronize", "EventWait", "QueueFinish")
+_OPERATOR = re.compile(r"\w+::|[\w:]+$")
 _MODULE = ("ModuleLoad", "LibraryLoad", "ModuleGetFunction")
-_COPY = re.compile(r"Memcpy", re.IGNORECASE)
-_SET = re.compile(r"Memset", re.IGNORECASE)
+_COPY = re.compile(r"Memcpy|MemoryCopy", re.IGNORECASE)
+_SET = re.compile(r"Memset|MemoryFill|USMFill", re.IGNORECASE)
 
 
 def is_region(name: str) -> bool:
     """A `cpu_op` that wraps others without being one."""
     return name.startswith(REGION_PREFIXES)
+
+
+def is_old_range(name: str) -> bool:
+    """Whether an event among PyTorch's old operators is a range: a step, the data loader, a user's.
+
+    An operator's or autograd node's name is one word, or begins with a namespace.
+    """
+    if name.startswith("ProfilerStep"):
+        return True
+    return not is_region(name) and not _OPERATOR.match(name)
 
 
 def launch_kind(name: str) -> str:
@@ -83,9 +107,9 @@ def account_of_call(name: str) -> str:
         return "graph_launch"
     if kind == "kernel":
         return "launch"
-    if any(part in name for part in _MEMORY):
+    if kind != "none" or any(part in name for part in _MEMORY):
         return "memory"
-    if "Synchronize" in name:
+    if any(part in name for part in _WAIT):
         return "wait"
     return "other_call"
 
@@ -93,6 +117,18 @@ def account_of_call(name: str) -> str:
 def is_no_translation(name: str) -> bool:
     """Calls whose time inside an op is no translation: memory, wait and module loading."""
     return account_of_call(name) in ("memory", "wait") or any(part in name for part in _MODULE)
+
+
+def demangled(name: str) -> str:
+    """A kernel's name as its source has it; a name that is not mangled is its own."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        parsed = cast("object", demangle_itanium(name))
+    except Exception:  # the demangler has no error class of its own; a raw name is still a name
+        parsed = None
+    text = str(parsed) if parsed is not None else name
+    return _nested_name(text) if text.startswith("_Z") else text
 
 
 @lru_cache(maxsize=65_536)
@@ -103,15 +139,7 @@ def clean_name(name: str) -> str:
     Members of `(anonymous namespace)` keep that mark, lambdas theirs. Never empty for a name that
     is not.
     """
-    text = name
-    if text.startswith("_Z"):
-        try:
-            parsed = cast("object", demangle_itanium(text))
-        except Exception:  # the demangler has no error class of its own; a raw name is still a name
-            parsed = None
-        text = str(parsed) if parsed is not None else text
-        if text.startswith("_Z"):
-            text = _nested_name(text)
+    text = demangled(name)
     text = text.replace("_GLOBAL__N_1", "(anonymous namespace)").removeprefix("void ")
     text = text.replace("(anonymous namespace)", "\x00").replace("operator()", "\x01")
     kept: list[str] = []
@@ -158,80 +186,6 @@ def _nested_name(mangled: str) -> str:
         parts.append(mangled[at : at + int(match[1])])
         at += int(match[1])
     return "::".join(parts) or mangled
-
-
-_FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (family, re.compile(pattern, re.IGNORECASE))
-    for family, pattern in (
-        ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce"),
-        (
-            "attention",
-            r"flash|fmha|attention|attn|_attend|sdpa|mha_|paged_|mla_|softmax_warp.*attn|split_?kv|kv_?split",
-        ),
-        (
-            "moe routing",
-            r"moe.*(?:align|sort|rout|topk|count|gate)|routing|topk_?gating|expert_?(?:count|sort|offset)",
-        ),
-        ("rope", r"rope|rotary|_rotate_"),
-        ("sampling", r"sampl|multinomial|gumbel|top_?p_|exponential_kernel|philox"),
-        ("sort/topk", r"sort|top_?k|bitonic|radix|argmax|kthvalue"),
-        ("gemv", r"gemv|gemmv|splitkreduce.*gemv|dot_kernel"),
-        (
-            "gemm",
-            r"(?<!fb)gemm|nvjet|cijk_|cutlass|cublas|xmma|matmul|bmm_|wgmma|splitk|tensorop|mfma|_mm_|mm_kernel"
-            r"|_linear_rows|_moe_up|_moe_down|_experts_rows|implicit_con|conv(?!ert)|fprop|dgrad|wgrad|winograd|scudnn|hcudnn|igemm",
-        ),
-        ("norm", r"norm|welford|rsqrt|\bbn_(?:fw|bw)|moments|gammabeta|computefusedparams"),
-        ("scan", r"scan|cumsum|cumprod"),
-        ("reduce", r"reduce|softmax|_red_|_per_|mean|sum_kernel|logsumexp"),
-        (
-            "gather/scatter/index",
-            r"gather|scatter|index|embedding|take_|put_|nonzero|masked|where|select|^_embed|^_take_row",
-        ),
-        (
-            "copy/cast",
-            r"copy|cast|to_copy|cat_?array|catarray|transpose|permute|fill|zero_|nchwto|contiguous|pad_",
-        ),
-        (
-            "elementwise",
-            r"elementwise|_poi_|_activate_|_gate_rows|_sum_pairs|act_and_mul|silu|gelu|relu|add_|mul_|distribution|arange|dropout|tanh",
-        ),
-        ("triton", r"triton|^_?[a-z_]+_0d1d"),
-    )
-)
-_TRITON = re.compile(r"^triton_(poi|red|per|tem)_")
-_ATEN_FUNCTOR = re.compile(
-    r"direct_copy_kernel|copy_kernel|FillFunctor|LoadWithCast", re.IGNORECASE
-)
-_ATEN_GENERIC = re.compile(
-    r"^(?:index_|vectorized_|unrolled_|vectorized_templated_|legacy_)*elementwise_kernel|"
-    r"^distribution_elementwise|^unrolled_elementwise"
-)
-
-
-@lru_cache(maxsize=65_536)
-def kernel_family(name: str) -> str:
-    """The family a kernel belongs to, by its name; "other" if nothing tells.
-
-    Elementwise kernels of ATen are told apart by the functor in their template arguments; kernels
-    that Inductor generated are "triton" unless they are matrix products.
-    """
-    match = _TRITON.match(name)
-    if match or name.startswith("triton__"):
-        return "gemm" if match and match[1] == "tem" else "triton"
-    if "at::native" in name or "(anonymous namespace)::elementwise" in name:
-        base = clean_name(name).rsplit("::", 1)[-1]
-        if _ATEN_GENERIC.match(base):
-            if base.startswith("index_elementwise"):
-                return "gather/scatter/index"
-            return "copy/cast" if _ATEN_FUNCTOR.search(name) else "elementwise"
-    shown = clean_name(name)
-    if shown.lower().startswith(("cutlass::kernel", "cutlass::device_kernel")):
-        shown = name
-    for family, pattern in _FAMILIES:
-        if pattern.search(shown):
-            return family
-    return "other"
 
 
 _LIBRARY_OWN = re.compile(

@@ -236,7 +236,9 @@ def _no_translation_between(a: LinkedTrace, call: Ints, begin: Ints) -> Ints:
 
 
 def _gaps(a: LinkedTrace) -> Ints:
-    """T_py of each outermost op: since the previous outermost op or call of its thread ended."""
+    """T_py of each outermost op: since the previous outermost op or call of its thread ended, or
+    one of another launching thread: only one thread runs Python at a time.
+    """
     ops, calls = a.ops, a.calls
     result = np.full(len(ops.start), UNKNOWN, np.int64)
     outer = np.flatnonzero((ops.outermost == np.arange(len(ops.start))) & ~ops.bad)
@@ -248,7 +250,8 @@ def _gaps(a: LinkedTrace) -> Ints:
     order = np.lexsort((is_op, start, thread))
     step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
     begins = step_start[ops.step[outer]]  # step -1 takes the last entry, the whole trace's
-    for value in np.unique(ops.thread[outer]).tolist():
+    launching = np.unique(calls.thread[(calls.kind > 0) & ~calls.bad])
+    for value in np.intersect1d(ops.thread[outer], launching).tolist():
         own = order[
             np.searchsorted(thread[order], value) : np.searchsorted(thread[order], value, "right")
         ]
@@ -256,8 +259,19 @@ def _gaps(a: LinkedTrace) -> Ints:
         at = np.flatnonzero(is_op[own])
         mine = own[at]  # position in `outer`, as ops come first
         since = np.maximum(reach[at], begins[mine])
+        elsewhere = launching[launching != value]
+        since = np.maximum(since, _last_end(a, elsewhere, ops.start[outer[mine]]))
         result[outer[mine]] = np.maximum(ops.start[outer[mine]] - since, 0)
     return result
+
+
+def _last_end(a: LinkedTrace, threads: Ints, time: Ints) -> Ints:
+    """When, at or before each time, an op or call of some threads last ended; UNKNOWN if never."""
+    ops, calls = a.ops, a.calls
+    op = np.isin(ops.thread, threads) & ~ops.bad & ~ops.region
+    call = np.isin(calls.thread, threads) & ~calls.bad
+    ends = np.sort(np.concatenate(([UNKNOWN], ops.end[op], calls.end[call])))
+    return ends[np.searchsorted(ends, time, "right") - 1]
 
 
 def _library(a: LinkedTrace, name: Ints) -> tuple[Bools, Bools]:

@@ -6,6 +6,7 @@ columns of links are empty until `links.py` and `steps.py` fill them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -13,14 +14,20 @@ import numpy as np
 
 from analyzer.attribution import classification
 from analyzer.attribution.intervals import Bools, Ints, ordinals
+from analyzer.attribution.step_dialects import StepMark
 from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_EXTERNAL
+from analyzer.trace.duplicates import repeated
 from analyzer.trace.events import (
     ANNOTATION_CATEGORIES,
-    CALL_CATEGORIES,
     DEVICE_CATEGORIES,
+    OLD_OP_CATEGORIES,
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
     Trace,
+    Unread,
+    is_call_category,
+    is_known_category,
+    unread,
 )
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia", "graph")
@@ -148,7 +155,13 @@ class PythonFunctions:
 
 @dataclass
 class Step:
-    """A window of the host's time: [start, end)."""
+    """A window of the host's time: [start, end).
+
+    Attributes:
+        mark: What the engine's text says; None for other steps.
+        outer: Name of the engine's mark around it.
+        is_warm_up: A first repetition that is slower than the rest; in no median.
+    """
 
     name: str
     phase: str
@@ -156,6 +169,25 @@ class Step:
     start: int
     end: int
     thread: int = -1
+    mark: StepMark | None = None
+    outer: str | None = None
+    is_warm_up: bool = False
+
+
+@dataclass
+class StepSource:
+    """What told the steps of a trace.
+
+    Attributes:
+        name: One of `steps.SOURCES`.
+        coverage: Share of the trace's launches in its steps; None without launches.
+        confidence: 1 for marks; for repetitions the share of launches that they have in common;
+            None if the whole trace is one step.
+    """
+
+    name: str
+    coverage: float | None = None
+    confidence: float | None = None
 
 
 @dataclass
@@ -166,7 +198,7 @@ class LinkedTrace:
         threads: The (pid, tid) JSON texts of each thread ordinal.
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
-        step_globs: The annotation patterns that found the steps; empty if none did.
+        step_source: What told the steps.
     """
 
     trace: Trace
@@ -177,7 +209,7 @@ class LinkedTrace:
     steps: list[Step]
     whole: Step
     python: PythonFunctions
-    step_globs: tuple[str, ...]
+    step_source: StepSource
 
 
 @dataclass
@@ -190,16 +222,30 @@ class Annotations:
     thread: Ints
 
 
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
-    """Return the rows by class, in narrow columns; nothing is linked yet."""
+def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
+    """Return the rows by class, in narrow columns; nothing is linked yet.
+
+    An event that stands twice counts once. A call of an unknown category is known by what it
+    launches.
+    """
+    twice = repeated(trace.rows)
+    if twice.any():
+        trace.rows = trace.rows[~twice]
     rows = _Rows.of(trace)
-    ops = _ops(rows, rows.places(OP_CATEGORIES))
-    calls = _calls(rows, rows.places(CALL_CATEGORIES))
+    ranges = _old_ranges(rows)
+    op_places = rows.places(OP_CATEGORIES)
     device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
+    odd = _unknown_calls(rows, device)
+    call_places = rows.places([name for name in rows.categories.values() if is_call_category(name)])
+    ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
+    calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, ())
-    return linked, _annotations(rows, rows.places(ANNOTATION_CATEGORIES))
+    source = StepSource("trace")
+    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, source)
+    annotations = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
+    return linked, annotations, unread(trace, taken, int(twice.sum()))
 
 
 @dataclass(frozen=True)
@@ -244,6 +290,26 @@ class _Rows:
         ids, inverse = ordinals(self.column("name", at))
         strings: list[str] = [self.trace.strings[i] for i in ids.tolist()]
         return np.array([classify(text) for text in strings], np.int64)[inverse]
+
+
+def _together(places: Ints, more: Ints) -> Ints:
+    """Two sets of places without a common one, in order."""
+    return np.sort(np.concatenate((places, more))) if len(more) else places
+
+
+def _old_ranges(rows: _Rows) -> Ints:
+    """Ranges that a user or the profiler marked, in the operators' category."""
+    at = rows.places(OLD_OP_CATEGORIES)
+    return at[rows.classified(at, classification.is_old_range).astype(bool)]
+
+
+def _unknown_calls(rows: _Rows, device: DeviceEvents) -> Ints:
+    """Events of unknown categories that launch by their name, or own a device event."""
+    at = rows.places([name for name in rows.categories.values() if not is_known_category(name)])
+    launch = rows.classified(at, _launch_kind)
+    by_name = np.isin(launch, [classification.LAUNCH_KINDS.index(k) for k in ("kernel", "graph")])
+    correlation = _correlation(rows, at)
+    return at[by_name | ((correlation > 0) & np.isin(correlation, device.correlation))]
 
 
 def _ops(rows: _Rows, at: Ints) -> Ops:

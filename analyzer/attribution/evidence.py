@@ -7,9 +7,28 @@ and changes nothing.
 from __future__ import annotations
 
 from analyzer.attribution.events import LinkedTrace
-from analyzer.trace.events import Finding, FindingKind, finding
+from analyzer.trace.events import Finding, FindingKind, Trace, Unread, finding
 
 FINDINGS = {
+    "duplicated_events": FindingKind(
+        "warning",
+        "{count} events occur twice, with the same times, ids and names; each counts once",
+    ),
+    "unknown_calls": FindingKind(
+        "warning",
+        "{count} events are of categories that are not known ({named}); they launch by name or own "
+        "device events, and are taken for calls",
+    ),
+    "events_not_read": FindingKind(
+        "warning",
+        "{count} events with a duration are of categories that are not known ({named}); they are "
+        "in no figure",
+    ),
+    "begin_end_events": FindingKind(
+        "warning",
+        "{count} begin and end events ({named}) are not read; ops, calls and ranges that are "
+        "written so are in no figure",
+    ),
     "bad_time": FindingKind(
         "warning",
         "{count} events have an impossible start or duration ({named}; first: {first}); they are "
@@ -17,6 +36,32 @@ FINDINGS = {
     ),
     "no_step_annotation": FindingKind(
         "warning", "no annotation matches {patterns}; the whole trace is one step. {has}"
+    ),
+    "other_step_annotation": FindingKind(
+        "warning", "no annotation matches {patterns}; the steps are told by {source}. {has}"
+    ),
+    "steps_by_repetition": FindingKind(
+        "note",
+        "no annotation marks steps; found by repetition: {phases}, {coverage} of launches, "
+        "{warm_up} of them warm-up",
+    ),
+    "own_marks_first": FindingKind(
+        "note",
+        "the collector's own marks are the steps; {count} annotations that were asked for are not",
+    ),
+    "outer_marks": FindingKind(
+        "note",
+        "{count} marks enclose the steps of {engine} (first: {first}, {first_ms:.3f} ms); what is "
+        "in them beside the steps belongs to no step",
+    ),
+    "capture_marks": FindingKind(
+        "note",
+        "{count} marks of graph captures are no steps (first: {first}; {total_ms:.3f} ms in all)",
+    ),
+    "idle_marks": FindingKind(
+        "note",
+        "{count} marks of an engine without work are no steps (first: {first}; {total_ms:.3f} ms "
+        "in all)",
     ),
     "orphan_device_events": FindingKind(
         "warning",
@@ -43,6 +88,23 @@ FINDINGS = {
 def found(code: str, count: int = 1, place: str | None = None, **values: object) -> Finding:
     """Return a finding of FINDINGS; `values` fill its sentence."""
     return finding(FINDINGS, code, count, place, **values)
+
+
+def check_events(trace: Trace, unread: Unread) -> None:
+    """Say which events were left out, and which were taken for something by their looks."""
+    if unread.twice:
+        trace.findings.append(found("duplicated_events", unread.twice))
+    for code, counts in (
+        ("unknown_calls", unread.unknown_calls),
+        ("events_not_read", unread.not_read),
+        ("begin_end_events", unread.begin_end),
+    ):
+        if counts:
+            most = sorted(counts, key=lambda category: (-counts[category], category))[:8]
+            named = ", ".join(
+                f"{counts[category]} {category or 'without one'}" for category in most
+            )
+            trace.findings.append(found(code, sum(counts.values()), named=named))
 
 
 def check_times(linked: LinkedTrace) -> None:

@@ -1,8 +1,9 @@
 """CUDA-graph replays take op and shapes from the captured launches, in time order, checked by name.
 
 A replay is one launch call with many kernels and no op. The capture is in the same trace or in one
-that was named for it. AMD's calls carry the kernel name, so names are compared; NVIDIA's do not, so
-only the kinds (kernel, memcpy, memset) and the count can be, and the finding says so.
+that was named for it. AMD's calls carry the kernel name, so names are compared, and a capture may
+hold a few launches that its replays lack; NVIDIA's do not, so only the kinds (kernel, memcpy,
+memset) and the count can be. The finding says which, and what is left over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import numpy as np
 from analyzer.attribution import classification, evidence
 from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.trace.events import Finding
+
+# A replay may lack one in so many of its captured launches, if the names of all others agree.
+MOST_LACKING = 100
 
 
 @dataclass
@@ -77,7 +81,7 @@ def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> Non
         return ids[text]
 
     by_node = int((device.replay_op[members] >= 0).sum())
-    resolved = by_name = 0
+    resolved = by_name = left_over = 0
     last = -1
     for i in np.argsort(calls.start[replays], kind="stable").tolist():
         events = members[begins[i] : begins[i] + counts[i]]
@@ -96,11 +100,14 @@ def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> Non
         device.replay_shape[events] = [text_id(shapes[place]) for place in found.places]
         resolved += len(events)
         by_name += len(events) * found.by_name
-    trace.findings.append(_resolution(len(members), by_node, resolved, by_name, bool(captured)))
+        left_over = max(left_over, len(ops) - len(events))
+    trace.findings.append(
+        _resolution(len(members), by_node, resolved, by_name, left_over, bool(captured))
+    )
 
 
 def _resolution(
-    total: int, by_node: int, resolved: int, by_name: int, has_capture: bool
+    total: int, by_node: int, resolved: int, by_name: int, left_over: int, has_capture: bool
 ) -> Finding:
     """How many device events of graph replays got their op, and why not all."""
     resolved += by_node
@@ -110,6 +117,8 @@ def _resolution(
             how = "each by the capture of its graph node"
         elif by_name < resolved:
             how = "matched by order and kind: the calls name no kernel"
+        if left_over:
+            how += f"; {left_over} captured launch{'es' * (left_over > 1)} left over: not replayed"
         return evidence.found("graph_ops", resolved, total=total, how=how)
     why = "the trace holds no capture; name one with --capture-trace"
     if by_node:
@@ -139,9 +148,9 @@ def _repeated(
 ) -> _Repeated | None:
     """The capture that a replay of these events repeats; `last` is that of the replay before."""
     in_order = list(range(len(names)))
-    for i in range(len(captured)):
-        # Piecewise graphs replay in the order in which they were captured.
-        number = (last + 1 + i) % len(captured)
+    # Piecewise graphs replay in the order in which they were captured.
+    in_turn = [(last + 1 + i) % len(captured) for i in range(len(captured))]
+    for number in in_turn:
         capture = captured[number]
         if len(capture.kinds) != len(names):
             continue
@@ -152,7 +161,24 @@ def _repeated(
                 return _Repeated(number, places, True)
         elif capture.kinds == kinds:
             return _Repeated(number, in_order, False)
+    for number in in_turn:
+        places = _but_a_few(captured[number], names, kinds)
+        if places is not None:
+            return _Repeated(number, places, True)
     return None
+
+
+def _but_a_few(capture: Captured, names: list[str], kinds: list[str]) -> list[int] | None:
+    """Places of the events among captured launches of which the replay lacks one in a hundred."""
+    lacking = len(capture.kinds) - len(names)
+    if not any(capture.names) or not 0 < lacking <= max(1, len(names) // MOST_LACKING):
+        return None
+    places: list[int] = []
+    for place, (name, kind) in enumerate(zip(capture.names, capture.kinds, strict=True)):
+        at = len(places)
+        if at < len(names) and (name == names[at] or (name is None and kind == kinds[at])):
+            places.append(place)
+    return places if len(places) == len(names) else None
 
 
 def _agree(captured: list[str | None], replayed: list[str]) -> bool:

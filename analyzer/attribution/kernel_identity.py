@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from analyzer.attribution import classification
+from analyzer.attribution import classification, kernel_families
 from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.attribution.intervals import Ints, ordinals
 from analyzer.trace.columns import launch_config
@@ -136,7 +136,7 @@ def _identity(
         kernel_id=kernel_id,
         name_id=name_id,
         clean_name=classification.clean_name(name),
-        family=classification.kernel_family(name),
+        family=kernel_families.kernel_family(name),
         is_library_paper=classification.is_library_paper(name),
         is_library_evidence=classification.is_library_evidence(name),
         grid=launched.grid,

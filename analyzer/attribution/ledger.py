@@ -1,101 +1,112 @@
-"""The ledger: on a launching thread every nanosecond of a step belongs to one account.
+"""The ledger: every nanosecond of a step belongs to one account of one launching thread.
 
 Crossed with the device: how much of each account ran while the device was idle (`exposed`), which
-is what a change there can win. Accounts of a step add up to its wall time on that thread; exposed
-time adds up to the device's idle time. Integer nanoseconds. Ours; see docs/measurement.md.
+is what a change there can win. Accounts of a step, of all its threads, add up to its wall time;
+exposed time adds up to the device's idle time. Integer nanoseconds. Ours; see docs/measurement.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.attribution.accounts import ACCOUNT, LibraryLaunches, cut, give_library
+from analyzer.attribution.accounts import (
+    ACCOUNT,
+    LibraryLaunches,
+    Owned,
+    cut,
+    give_library,
+    share_out,
+)
 from analyzer.attribution.decomposition import Launches, known
 from analyzer.attribution.events import LinkedTrace, Step
-from analyzer.attribution.intervals import Measure, union
+from analyzer.attribution.intervals import Bools, Ints, Measure, union
 
 
 @dataclass
 class Entry:
-    """One account of one step on one thread. `step` is -1 for the whole trace."""
+    """What one thread has of one account of one step.
+
+    Attributes:
+        step: -1 for the whole trace.
+        is_main: Whether the thread is the step's main one, with most of its launches.
+        exposed_ns: None where nothing is known of a device.
+    """
 
     step: int
     thread: int
     is_main: bool
     account: str
     ns: int
-    exposed_ns: int
+    exposed_ns: int | None
 
 
 @dataclass
 class Window:
-    """The device during a step: union of all devices' events, clipped to the step."""
+    """The device during a step: union of all devices' events, clipped to the step.
 
-    busy_ns: int
-    idle_ns: int
+    None in a trace without any device event: nothing says what its device did.
+    """
+
+    busy_ns: int | None
+    idle_ns: int | None
 
 
-def busy_measure(a: LinkedTrace) -> Measure:
-    """Times at which any device is busy: the union of all device events with sound times."""
+def busy_measure(a: LinkedTrace) -> Measure | None:
+    """Times at which any device is busy: the union of all device events with sound times.
+
+    None for a trace without device events.
+    """
+    if not len(a.device.start):
+        return None
     good = ~a.device.bad
     return Measure(*union(a.device.start[good], a.device.end[good]))
 
 
-def window(busy: Measure, step: Step) -> Window:
+def window(busy: Measure | None, step: Step) -> Window:
     """How long the device was busy and idle in a step."""
+    if busy is None:
+        return Window(None, None)
     inside = int(busy.within(np.array([step.start]), np.array([step.end]))[0])
     return Window(inside, step.end - step.start - inside)
 
 
-def ledger(a: LinkedTrace, launches: Launches, busy: Measure) -> list[Entry]:
+def ledger(a: LinkedTrace, launches: Launches, busy: Measure | None) -> list[Entry]:
     """Entries of every step and of the whole trace, for each thread that launches in it."""
     windows = [(i, step) for i, step in enumerate(a.steps) if step is not a.whole]
     windows.append((-1, a.whole))
+    launching = (a.calls.kind > 0) & ~a.calls.bad
+    members = [_threads_of(a, launching, number, step) for number, step in windows]
+    owned = {
+        thread: _owned(
+            a,
+            launches,
+            thread,
+            [step for (_, step), own in zip(windows, members, strict=True) if thread in own],
+        )
+        for thread in sorted({thread for own in members for thread in own})
+    }
     entries: list[Entry] = []
-    launching = np.unique(a.calls.thread[(a.calls.kind > 0) & ~a.calls.bad]).tolist()
-    threads = sorted(set(launching) | {step.thread for _, step in windows if step.thread >= 0})
-    whole_is_step = any(step is a.whole for step in a.steps)
-    for thread in threads:
-        own = [
-            (number, step)
-            for number, step in windows
-            if step.thread == thread or _launches_in(a, thread, step)
-        ]
-        if own:
-            found = _thread_entries(a, launches, busy, thread, own)
-            entries += found
-            if whole_is_step:  # the step is the trace: the same figures under both
-                entries += [
-                    Entry(0, e.thread, e.is_main, e.account, e.ns, e.exposed_ns)
-                    for e in found
-                    if e.step == -1
-                ]
+    for (number, step), own in zip(windows, members, strict=True):
+        entries += _entries(number, step, own, owned, busy)
+    if any(step is a.whole for step in a.steps):  # the step is the trace: the same figures
+        entries += [replace(entry, step=0) for entry in entries if entry.step == -1]
     return entries
 
 
-def _launches_in(a: LinkedTrace, thread: int, step: Step) -> bool:
-    calls = a.calls
-    return bool(
-        (
-            (calls.thread == thread)
-            & (calls.kind > 0)
-            & ~calls.bad
-            & (calls.start >= step.start)
-            & (calls.start < step.end)
-        ).any()
-    )
+def _threads_of(a: LinkedTrace, launching: Bools, number: int, step: Step) -> list[int]:
+    """Threads that launch in a step, the main one first, then by their launches."""
+    here = launching & (a.calls.step == number) if number >= 0 else launching
+    threads, counts = np.unique(a.calls.thread[here], return_counts=True)
+    by_launches: list[int] = threads[np.lexsort((threads, -counts))].tolist()
+    main = [step.thread] if step.thread >= 0 else []
+    return main + [thread for thread in by_launches if thread != step.thread]
 
 
-def _thread_entries(
-    a: LinkedTrace,
-    launches: Launches,
-    busy: Measure,
-    thread: int,
-    windows: Sequence[tuple[int, Step]],
-) -> list[Entry]:
+def _owned(a: LinkedTrace, launches: Launches, thread: int, windows: Sequence[Step]) -> Owned:
+    """The account of each moment of one thread, as if it were alone."""
     ops, calls = a.ops, a.calls
     own = (calls.thread == thread) & ~calls.bad
     op = (ops.thread == thread) & ~ops.bad & ~ops.region
@@ -104,12 +115,12 @@ def _thread_entries(
         (calls.start[own], calls.end[own], calls.account[own]),
         (ops.start[op], ops.end[op]),
         (ops.start[region], ops.end[region]),
-        np.array([t for _, step in windows for t in (step.start, step.end)], np.int64),
+        np.array([t for step in windows for t in (step.start, step.end)], np.int64),
     )
     library = (calls.thread[launches.call] == thread) & known(launches.dct) & (launches.dct > 0)
     step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
     launching = own & (calls.kind > 0)
-    owned = give_library(
+    return give_library(
         owned,
         LibraryLaunches(
             calls.start[launches.call[library]],
@@ -118,18 +129,32 @@ def _thread_entries(
         ),
         (calls.start[launching], calls.end[launching]),
     )
-    start, end, account = owned.start, owned.end, owned.account
-    exposed = (end - start) - busy.within(start, end)
-    entries: list[Entry] = []
-    for number, step in windows:
-        low, high = np.searchsorted(start, (step.start, step.end))
-        part = slice(int(low), int(high))
-        ns = np.zeros(len(ACCOUNT), np.int64)
-        exposed_ns = np.zeros(len(ACCOUNT), np.int64)
-        np.add.at(ns, account[part], (end - start)[part])
-        np.add.at(exposed_ns, account[part], exposed[part])
-        entries += [
-            Entry(number, thread, thread == step.thread, name, int(ns[i]), int(exposed_ns[i]))
-            for name, i in ACCOUNT.items()
-        ]
-    return entries
+
+
+def _entries(
+    number: int,
+    step: Step,
+    threads: Sequence[int],
+    owned: Mapping[int, Owned],
+    busy: Measure | None,
+) -> list[Entry]:
+    """All accounts of each thread of a step."""
+    if not threads:
+        return []
+    part, owner = share_out([owned[thread].within(step.start, step.end) for thread in threads])
+    length = part.end - part.start
+    exposed = None if busy is None else length - busy.within(part.start, part.end)
+    place = owner * len(ACCOUNT) + part.account
+    ns = _sums(place, length, len(threads))
+    exposed_ns = [None] * len(ns) if exposed is None else _sums(place, exposed, len(threads))
+    return [
+        Entry(number, thread, thread == step.thread, name, ns[i], exposed_ns[i])
+        for i, (thread, name) in enumerate((t, name) for t in threads for name in ACCOUNT)
+    ]
+
+
+def _sums(place: Ints, time: Ints, threads: int) -> list[int]:
+    """The sum of times by place among the accounts of threads."""
+    sums = np.zeros(threads * len(ACCOUNT), np.int64)
+    np.add.at(sums, place, time)
+    return sums.tolist()

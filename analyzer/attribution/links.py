@@ -27,13 +27,14 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
 
     Args:
         trace: As its reader gives it; its wide rows are let go once the columns are made.
-        step_globs: Names of the annotations that mark steps (shell patterns); empty: the
-            collector's, else `ProfilerStep#N`, else the whole trace is one step.
+        step_globs: Names of the annotations that mark steps (shell patterns), where the collector
+            did not mark them; see `steps.py` for what comes before and behind them.
 
     Findings about times, links and steps are added to `trace.findings`.
     """
-    linked, annotations = split_by_class(trace)
+    linked, annotations, unread = split_by_class(trace)
     trace.rows, trace.captured_in = np.array(trace.rows[:0]), None
+    evidence.check_events(trace, unread)
     evidence.check_times(linked)
     ops, nest = _link_ops(linked.ops)
     _link_calls(linked.ops, linked.calls, ops, nest)
@@ -42,6 +43,7 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     _mark_captures(trace, linked.calls)
     steps.find_steps(linked, annotations, step_globs)
     steps.assign_steps(linked)
+    steps.measure_coverage(linked)
     evidence.check_links(linked)
     return linked
 
@@ -82,6 +84,7 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
         at = np.minimum(np.searchsorted(known, device.correlation), len(known) - 1)
         hit = (device.correlation > 0) & (known[at] == device.correlation)
         device.call[hit] = order[first[at[hit]]]
+    _fold_nested(calls, device)
     linked = device.call[device.call >= 0]
     calls.device_events = np.bincount(linked, minlength=len(calls.start)).astype(np.int64)
     _mark_launches(calls, device)
@@ -99,12 +102,37 @@ def _link_captured(ops: Ops, device: DeviceEvents, real: Ints, nest: Nest) -> No
     device.replay_op[at], device.replay_shape[at] = ops.name[op], ops.shape[op]
 
 
+def _fold_nested(calls: Calls, device: DeviceEvents) -> None:
+    """Make one launch of a launch call and those within it: a driver call in a runtime call.
+
+    The outer one owns what the inner ones started.
+    """
+    launching = np.flatnonzero((calls.kind > 0) & ~calls.bad)
+    if not len(launching):
+        return
+    nest = Nest(
+        calls.thread[launching],
+        calls.start[launching],
+        calls.end[launching],
+        calls.index[launching],
+    )
+    outer = launching[nest.roots()]
+    nested = (outer != launching) & (calls.end[launching] <= calls.end[outer])
+    owner = np.arange(len(calls.start))
+    owner[launching[nested]] = outer[nested]
+    calls.kind[launching[nested]] = classification.LAUNCH_KINDS.index("none")
+    has = device.call >= 0
+    device.call[has] = owner[device.call[has]]
+
+
 def _mark_launches(calls: Calls, device: DeviceEvents) -> None:
-    """Who owns a kernel has launched it, by whatever name."""
+    """Who owns a kernel has launched it, by whatever name: a memset may run a kernel that fills."""
     kernels = device.call[(device.call >= 0) & (device.kind == DEVICE_KINDS.index("kernel"))]
-    unknown = np.unique(kernels[calls.kind[kernels] == classification.LAUNCH_KINDS.index("none")])
-    calls.kind[unknown] = classification.LAUNCH_KINDS.index("kernel")
-    calls.account[unknown] = classification.ACCOUNTS.index("launch")
+    by_name = [classification.LAUNCH_KINDS.index(kind) for kind in ("kernel", "graph")]
+    unnamed = np.unique(kernels[~np.isin(calls.kind[kernels], by_name)])
+    calls.kind[unnamed] = classification.LAUNCH_KINDS.index("kernel")
+    calls.account[unnamed] = classification.ACCOUNTS.index("launch")
+    calls.no_translation[unnamed] = False
 
 
 def _number_graph_events(calls: Calls, device: DeviceEvents) -> None:

@@ -1,66 +1,108 @@
 """The steps of a trace: what marks them, and which step each event belongs to.
 
-Steps are marked by annotations whose names match a pattern. A trace without any is one step.
+In order of precedence: the collector's marks, annotations that were asked for, the marks of a
+serving engine (`step_dialects.py`), torch.profiler's, repetition (`repetition.py`); else the whole
+trace is one step. One source a trace.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.attribution import evidence
-from analyzer.attribution.events import Annotations, LinkedTrace, Step
-from analyzer.attribution.intervals import Ints, Nest
+from analyzer.attribution import evidence, step_dialects
+from analyzer.attribution.events import Annotations, LinkedTrace, Step, StepSource
+from analyzer.attribution.intervals import Bools, Ints, Measure, Nest
+from analyzer.attribution.repetition import find_repetition
+from analyzer.attribution.step_dialects import CAPTURE, ENGINES, IDLE, StepMark
 
-# Groups of annotation patterns by who writes them; the first group that matches anything is used.
-STEP_PATTERNS = (
-    ("hostbound.*",),  # the collector
-    ("ProfilerStep#*",),  # torch.profiler with a schedule
+COLLECTOR, ASKED, PROFILER, REPETITION, WHOLE = (
+    "hostbound",
+    "annotation",
+    "profiler",
+    "repetition",
+    "trace",
 )
-# A step's phase is the first of these words in its name.
+SOURCES = (COLLECTOR, ASKED, *ENGINES, PROFILER, REPETITION, WHOLE)
+# The phase of a step that no engine marked is the first of these words in its name.
 PHASES = ("prefill", "decode", "capture")
 
 
 def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> None:
-    """Fill `linked.steps` from annotations; the whole trace is one step if none marks any.
+    """Fill `linked.steps`, and say in `linked.step_source` what told them.
 
     Args:
-        patterns: Shell patterns of the names that mark steps; empty: those of STEP_PATTERNS.
+        patterns: Shell patterns of the names that mark steps; may be empty.
 
-    Adds a finding if `patterns` match nothing.
+    Adds findings: patterns that match nothing or are not followed, marks that are no steps.
     """
-    names = annotations.names
-    for group in [tuple(patterns)] if patterns else STEP_PATTERNS:
-        steps = _annotated_steps(annotations, group)
-        if steps:
-            linked.steps, linked.step_globs = steps, group
-            return
-    if patterns:
-        seen = sorted({re.sub(r"\d+", "N", name) for name in names})[:8]
-        has = f"It has: {', '.join(seen)}" if seen else "It has no annotations"
-        linked.trace.findings.append(
-            evidence.found("no_step_annotation", patterns=", ".join(patterns), has=has)
-        )
-    linked.steps.append(linked.whole)
+    own = _matching(annotations, ("hostbound.*",))
+    asked = _matching(annotations, patterns) if patterns else []
+    marks = _engine_marks(annotations)
+    source = ASKED if asked else WHOLE
+    if own:
+        source = COLLECTOR
+        chosen = [i for i in asked if i in set(own)]
+        if asked and not chosen:
+            linked.trace.findings.append(evidence.found("own_marks_first", len(asked)))
+        steps = [_step(annotations, i) for i in chosen or own]
+    elif asked:
+        steps = [_step(annotations, i) for i in asked]
+    elif any(mark.is_step for mark in marks.values()):
+        source, steps = _engine_steps(linked, annotations, marks)
+    # A profiler that records an engine's capture of graphs counts a step of its own.
+    elif any(mark.phase == CAPTURE for mark in marks.values()):
+        steps = []
+    elif profiled := _matching(annotations, ("ProfilerStep#*",)):
+        source, steps = PROFILER, [_step(annotations, i) for i in profiled]
+    elif found := find_repetition(linked):
+        linked.steps = found.steps
+        linked.step_source = StepSource(REPETITION, confidence=found.confidence)
+        steps = []
+    else:
+        steps = []
+    if steps:
+        linked.steps = _numbered(steps)
+        linked.step_source = StepSource(source, confidence=1.0)
+    elif not linked.steps:
+        linked.steps = [linked.whole]
+    if patterns and not asked:
+        linked.trace.findings.append(_no_match(linked, annotations, patterns))
+    _say_apart(linked, annotations, marks)
 
 
-def _annotated_steps(annotations: Annotations, patterns: Sequence[str]) -> list[Step]:
-    """A step for each annotation that matches a pattern, in order of start."""
-    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
-    found = [i for i, name in enumerate(annotations.names) if any(p.match(name) for p in compiled)]
-    steps: list[Step] = []
-    counter: dict[str, int] = {}
-    for i in sorted(found, key=lambda i: int(annotations.start[i])):
-        phase = _phase(annotations.names[i])
-        index = counter.get(phase, 0)
-        counter[phase] = index + 1
-        start, end = int(annotations.start[i]), int(annotations.end[i])
-        thread = int(annotations.thread[i])
-        steps.append(Step(annotations.names[i], phase, index, start, end, thread))
-    return steps
+def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:
+    """Which annotations have a name that matches a pattern."""
+    names = set(filter(_matcher(patterns), set(annotations.names)))
+    return [i for i, name in enumerate(annotations.names) if name in names]
+
+
+def _step(annotations: Annotations, i: int, mark: StepMark | None = None) -> Step:
+    name = annotations.names[i]
+    return Step(
+        name=name,
+        phase=mark.phase if mark else _phase(name),
+        index=0,
+        start=int(annotations.start[i]),
+        end=int(annotations.end[i]),
+        thread=int(annotations.thread[i]),
+        mark=mark,
+    )
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """A test whether a name matches a shell pattern, or with its brackets taken as they stand.
+
+    `step[DECODE bs=1]` is a name that a serving engine writes, and matches itself.
+    """
+    literal = [pattern.replace("[", "[[]") for pattern in patterns]
+    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in (*patterns, *literal)]
+    return lambda name: any(pattern.match(name) for pattern in compiled)
 
 
 def _phase(name: str) -> str:
@@ -68,43 +110,212 @@ def _phase(name: str) -> str:
     return next((phase for phase in PHASES if phase in lowered), "step")
 
 
+def _numbered(steps: list[Step]) -> list[Step]:
+    """Steps in order of start, each with its number in its phase."""
+    steps = sorted(steps, key=lambda step: step.start)
+    counter: Counter[str] = Counter()
+    for step in steps:
+        step.index = counter[step.phase]
+        counter[step.phase] += 1
+    return steps
+
+
+def _engine_marks(annotations: Annotations) -> dict[int, StepMark]:
+    """What the annotations say that an engine wrote, by place."""
+    parsed = {name: step_dialects.parse(name) for name in set(annotations.names)}
+    found = ((i, parsed[name]) for i, name in enumerate(annotations.names))
+    return {i: mark for i, mark in found if mark}
+
+
+def _engine_steps(
+    linked: LinkedTrace, annotations: Annotations, marks: dict[int, StepMark]
+) -> tuple[str, list[Step]]:
+    """The engine whose marks are innermost, and its innermost marks as steps."""
+    places = np.array(sorted(marks), np.int64)
+    end = annotations.end[places]
+    nest = Nest(annotations.thread[places], annotations.start[places], end, places)
+    parent = nest.parents()
+    parent[end > end[parent]] = -1  # it begins in the other but ends after it
+    is_step = np.array([marks[i].is_step for i in places.tolist()])
+    leaf = is_step & ~_holds(parent, is_step)
+    engine = Counter(marks[i].engine for i in places[leaf].tolist()).most_common(1)[0][0]
+    own = is_step & np.array([marks[i].engine == engine for i in places.tolist()])
+    chosen = own & ~_holds(parent, own)
+    steps: list[Step] = []
+    for at in np.flatnonzero(chosen).tolist():
+        step = _step(annotations, int(places[at]), marks[int(places[at])])
+        step.outer = annotations.names[places[parent[at]]] if parent[at] >= 0 else None
+        steps.append(step)
+    outer = np.flatnonzero(is_step & ~chosen & _holds(parent, chosen))
+    if len(outer):
+        first = int(places[outer[0]])
+        linked.trace.findings.append(
+            evidence.found(
+                "outer_marks",
+                len(outer),
+                engine=ENGINES[engine],
+                first=annotations.names[first],
+                first_ms=int(annotations.end[first] - annotations.start[first]) / 1e6,
+            )
+        )
+    return engine, steps
+
+
+def _holds(parent: Ints, inner: Bools) -> Bools:
+    """Which marks enclose one of `inner`, at any depth."""
+    holds = np.zeros(len(parent), bool)
+    above = np.unique(parent[inner])
+    while len(above := above[above >= 0]):
+        above = above[~holds[above]]
+        holds[above] = True
+        above = np.unique(parent[above])
+    return holds
+
+
+def _no_match(
+    linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]
+) -> evidence.Finding:
+    seen = sorted({re.sub(r"\d+", "N", name) for name in annotations.names})[:8]
+    has = f"It has: {', '.join(seen)}" if seen else "It has no annotations"
+    asked = ", ".join(patterns)
+    if linked.step_source.name == WHOLE:
+        return evidence.found("no_step_annotation", patterns=asked, has=has)
+    told = step_dialects.ENGINES.get(linked.step_source.name, linked.step_source.name)
+    return evidence.found("other_step_annotation", patterns=asked, source=told, has=has)
+
+
+def _say_apart(linked: LinkedTrace, annotations: Annotations, marks: dict[int, StepMark]) -> None:
+    """Say how many marks are no steps: captures of graphs, engines without work."""
+    for phase, code in ((CAPTURE, "capture_marks"), (IDLE, "idle_marks")):
+        places = [i for i, mark in marks.items() if mark.phase == phase]
+        if places:
+            total = sum(int(annotations.end[i] - annotations.start[i]) for i in places)
+            first = annotations.names[places[0]]
+            linked.trace.findings.append(
+                evidence.found(code, len(places), first=first, total_ms=total / 1e6)
+            )
+
+
+def measure_coverage(linked: LinkedTrace) -> None:
+    """Set the share of launches that are in steps, and say so where no mark told the steps."""
+    calls, source = linked.calls, linked.step_source
+    executed = (calls.kind > 0) & ~calls.bad & (calls.capture < 0)
+    if executed.any():
+        source.coverage = float((calls.step[executed] >= 0).mean())
+    if source.name == REPETITION:
+        phases = Counter(step.phase for step in linked.steps)
+        linked.trace.findings.append(
+            evidence.found(
+                "steps_by_repetition",
+                len(linked.steps),
+                phases=", ".join(f"{n} {phase}" for phase, n in phases.items()),
+                coverage=f"{100 * (source.coverage or 0.0):.0f} %",
+                warm_up=sum(step.is_warm_up for step in linked.steps),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Between:
+    """From one step to the next on its thread.
+
+    Attributes:
+        period_ns: Start to start.
+        ns: End to start: scheduling, sampling on the host, output; negative if steps overlap.
+        exposed_ns: Of it, while no device was busy; None if no device was seen.
+    """
+
+    period_ns: int
+    ns: int
+    exposed_ns: int | None
+
+
+def between_steps(linked: LinkedTrace, busy: Measure | None) -> list[Between | None]:
+    """What lies between each step and the next one of its thread; None behind the last.
+
+    Args:
+        busy: Times at which any device is busy; None if none was seen.
+    """
+    found: list[Between | None] = [None] * len(linked.steps)
+    if not len(linked.device.start):
+        busy = None
+    last: dict[int, int] = {}
+    for i, step in enumerate(linked.steps):
+        before = last.get(step.thread)
+        last[step.thread] = i
+        if before is None:
+            continue
+        earlier = linked.steps[before]
+        low, high = earlier.end, max(step.start, earlier.end)
+        exposed: int | None = None
+        if busy is not None:
+            exposed = high - low - int(busy.within(np.array([low]), np.array([high]))[0])
+        found[before] = Between(step.start - earlier.start, step.start - low, exposed)
+    return found
+
+
 def assign_steps(linked: LinkedTrace) -> None:
-    """Set the step of each op, call and device event, and the thread that launches in each step."""
+    """Set the step of each op, call and device event, and the main thread of each step."""
     steps, ops, calls, device = linked.steps, linked.ops, linked.calls, linked.device
     if steps == [linked.whole]:  # closed: an event of no length may start at its end
         ops.step = np.where(ops.bad, -1, 0)
         calls.step = np.where(calls.bad, -1, 0)
     else:
-        ops.step = np.where(ops.bad, -1, _step_at(steps, ops.start))
-        calls.step = np.where(calls.bad, -1, _step_at(steps, calls.start))
+        ops.step = np.where(ops.bad, -1, _step_at(steps, ops.thread, ops.start))
+        calls.step = np.where(calls.bad, -1, _step_at(steps, calls.thread, calls.start))
     device.step = np.where(device.call >= 0, calls.step[device.call] if len(calls.step) else -1, -1)
     launching = calls.kind > 0
-    for i, step in enumerate([*steps, linked.whole]):
-        if step is linked.whole and i < len(steps):
-            continue
-        inside = (calls.step == i) if i < len(steps) else ~calls.bad
-        for candidates in (
-            calls.thread[inside & launching],
-            calls.thread[inside],
-            ops.thread[(ops.step == i) if i < len(steps) else ~ops.bad],
-        ):
-            if len(candidates):
-                step.thread = int(np.bincount(candidates).argmax())
-                break
-    if steps == [linked.whole]:
-        inside_any = calls.thread[launching & ~calls.bad]
-        if len(inside_any):
-            linked.whole.thread = int(np.bincount(inside_any).argmax())
+    _set_threads(
+        steps,
+        (calls.step[launching], calls.thread[launching]),
+        (calls.step, calls.thread),
+        (ops.step, ops.thread),
+    )
+    if not any(step is linked.whole for step in steps):
+        everything = (np.where(calls.bad, -1, 0), np.where(ops.bad, -1, 0))
+        _set_threads(
+            [linked.whole],
+            (everything[0][launching], calls.thread[launching]),
+            (everything[0], calls.thread),
+            (everything[1], ops.thread),
+        )
 
 
-def _step_at(steps: Sequence[Step], time: Ints) -> Ints:
-    """Index of the step that holds each time (the one that starts last); -1 outside."""
+def _set_threads(steps: Sequence[Step], *events: tuple[Ints, Ints]) -> None:
+    """Give each step the thread with most events of the first kind that it has any of.
+
+    Args:
+        events: Step (-1: none) and thread of each event, a pair for each kind.
+    """
+    missing = set(range(len(steps)))
+    for step_of, thread in events:
+        inside = step_of >= 0
+        threads = int(thread.max(initial=0)) + 1
+        pairs, times = np.unique(step_of[inside] * threads + thread[inside], return_counts=True)
+        order = np.lexsort((-pairs, times))  # the last of a step is its busiest, the first of those
+        busiest = dict(
+            zip((pairs[order] // threads).tolist(), (pairs[order] % threads).tolist(), strict=True)
+        )
+        for i in missing & set(busiest):
+            steps[i].thread = busiest[i]
+        missing -= set(busiest)
+
+
+def _step_at(steps: Sequence[Step], thread: Ints, time: Ints) -> Ints:
+    """Index of the step that holds each time (the one that starts last); -1 outside.
+
+    A thread with steps of its own has no other's; one without (autograd) is in whatever step of the
+    process runs at the time.
+    """
     if not steps:
         return np.full(len(time), -1, np.int64)
-    nest = Nest(
-        np.zeros(len(steps), np.int64),
-        np.array([s.start for s in steps], np.int64),
-        np.array([s.end for s in steps], np.int64),
-        np.arange(len(steps)),
-    )
-    return nest.innermost(np.zeros(len(time), np.int64), time)
+    start = np.array([s.start for s in steps], np.int64)
+    end = np.array([s.end for s in steps], np.int64)
+    marked = np.array([s.thread for s in steps], np.int64)
+    number = np.arange(len(steps))
+    anywhere = np.zeros(len(steps), np.int64)
+    result = Nest(anywhere, start, end, number).innermost(np.zeros(len(time), np.int64), time)
+    if len(np.unique(marked)) > 1:
+        own = np.isin(thread, marked)
+        result[own] = Nest(marked, start, end, number).innermost(thread[own], time[own])
+    return result

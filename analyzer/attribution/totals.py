@@ -37,13 +37,15 @@ class Totals:
     bad_time_events: int
     wall_ns: int
     device_active_ns: int | None
-    device_busy_ns: int
-    device_event_sum_ns: int
+    device_busy_ns: int | None
+    device_event_sum_ns: int | None
     orphan_device_ns: int
+    active_outside_steps_ns: int | None
+    event_sum_outside_steps_ns: int | None
     busy_in_window_ns: int | None
     device_idle_ns: int | None
-    t_py_ns: int
-    t_dispatch_ns: int
+    t_py_ns: int | None
+    t_dispatch_ns: int | None
     t_base_ns: int | None
     ft_ns: int | None
     ct_ns: int | None
@@ -53,7 +55,7 @@ class Totals:
     kt_fw_high_ns: int | None
     ct_paper_ns: int | None
     orchestration_ns: int | None
-    tklqt_ns: int
+    tklqt_ns: int | None
     hdbi: float | None
     hdbi_busy: float | None
     launch_floor_ns: int | None
@@ -84,7 +86,11 @@ def of_step(
     wall_ns: int,
     window: Window,
 ) -> Totals:
-    """Totals of step `number`, or of everything in the trace (None)."""
+    """Totals of step `number`, or of everything in the trace (None).
+
+    A trace without any launch call measured no launch, one without any device event no device:
+    their times are unknown, not 0.
+    """
     calls, device, ops = a.calls, a.device, a.ops
     if number is None:
         here, event = np.ones(len(launches.call), bool), np.ones(len(device.start), bool)
@@ -101,15 +107,20 @@ def of_step(
         & (calls.device_events == 0)
         & (calls.capture < 0)
     )
-    kt = _sum(launches.dkt[here])
+    has_launches = bool(np.isin(calls.kind, (_KERNEL_LAUNCH, _GRAPH)).any())
+    has_device = bool(len(device.start))
+    kt = _sum(launches.dkt[here]) if has_launches else None
     with_op = here & known(launches.t_dispatch)
     bases = np.unique(launches.t_base[here])
-    t_py, t_dispatch = _sum(launches.t_py[with_op]), _sum(launches.t_dispatch[with_op])
+    t_py = _sum(launches.t_py[with_op]) if has_launches else None
+    t_dispatch = _sum(launches.t_dispatch[with_op]) if has_launches else None
     orchestration = None if kt is None else (t_py or 0) + (t_dispatch or 0) + kt
     # Replays recorded as one block hide their kernels.
     is_opaque = bool(kind[DEVICE_KINDS.index("graph")].any())
-    active = None if is_opaque else int(duration[kind[0]].sum())
-    busy = _busy(a, event)
+    active = int(duration[kind[0]].sum()) if has_device and not is_opaque else None
+    busy = _busy(a, event) if has_device else None
+    outside = device.step < 0
+    whole = number is None and has_device
     measured = here & known(launches.dkt_fw)
     kt_fw_low = kt_fw_high = kt_fw = None
     if known(launches.replay_launch).any() and kt is not None:
@@ -132,22 +143,30 @@ def of_step(
         wall_ns=wall_ns,
         device_active_ns=active,
         device_busy_ns=busy,
-        device_event_sum_ns=int(duration[event].sum()),
+        device_event_sum_ns=int(duration[event].sum()) if has_device else None,
         orphan_device_ns=int(duration[orphan].sum()),
+        active_outside_steps_ns=(
+            int(duration[kind[0] & outside].sum()) if whole and not is_opaque else None
+        ),
+        event_sum_outside_steps_ns=int(duration[outside].sum()) if whole else None,
         busy_in_window_ns=window.busy_ns,
         device_idle_ns=window.idle_ns,
-        t_py_ns=t_py or 0,
-        t_dispatch_ns=t_dispatch or 0,
+        t_py_ns=t_py,
+        t_dispatch_ns=t_dispatch,
         t_base_ns=int(bases[0]) if len(bases) == 1 and bases[0] != UNKNOWN else None,
-        ft_ns=_sum(launches.dft[with_op]),
-        ct_ns=_sum(launches.dct[with_op]),
+        ft_ns=_sum(launches.dft[with_op]) if has_launches else None,
+        ct_ns=_sum(launches.dct[with_op]) if has_launches else None,
         kt_ns=kt,
         kt_fw_ns=kt_fw,
         kt_fw_low_ns=kt_fw_low,
         kt_fw_high_ns=kt_fw_high,
-        ct_paper_ns=_sum(launches.dct_paper[with_op]),
+        ct_paper_ns=_sum(launches.dct_paper[with_op]) if has_launches else None,
         orchestration_ns=orchestration,
-        tklqt_ns=int(launches.t_launch[here & known(launches.t_launch)].sum()),
+        tklqt_ns=(
+            int(launches.t_launch[here & known(launches.t_launch)].sum())
+            if has_launches and has_device
+            else None
+        ),
         hdbi=hdbi(active, orchestration),
         hdbi_busy=hdbi(busy, orchestration),
         launch_floor_ns=None if floor.ns == UNKNOWN else floor.ns,

@@ -14,6 +14,7 @@ from analyzer.attribution.intervals import Ints, Measure
 from analyzer.attribution.kernel_identity import KernelIdentities
 from analyzer.attribution.kernel_match import Replayed, RunMatches
 from analyzer.attribution.totals import Totals
+from analyzer.ingest.findings import thread_findings
 from analyzer.ingest.run_ids import FirstIds, RunIds
 
 
@@ -83,6 +84,8 @@ class RunAnalysis:
             self.matches.set_replay_times(launches, launch_kernel_ids)
         decomposition.decompose(linked, launches, self._floor)
         busy = ledger.busy_measure(linked)
+        entries = ledger.ledger(linked, launches, busy)
+        linked.trace.findings += thread_findings(linked, entries)
         analysed = AnalysedTrace(
             first=self.ids.first,
             linked=linked,
@@ -93,7 +96,7 @@ class RunAnalysis:
             kernel_ids=kernel_ids,
             launch_kernel_ids=launch_kernel_ids,
             match_tiers=self.matches.tiers(launch_kernel_ids) if self.matches else None,
-            ledger=ledger.ledger(linked, launches, busy),
+            ledger=entries,
             whole=self._totals(linked, launches, busy, None, linked.whole),
             steps=[
                 self._totals(linked, launches, busy, number, step)
@@ -110,7 +113,12 @@ class RunAnalysis:
         return totals.add(self.wholes)
 
     def _totals(
-        self, linked: LinkedTrace, launches: Launches, busy: Measure, number: int | None, step: Step
+        self,
+        linked: LinkedTrace,
+        launches: Launches,
+        busy: Measure | None,
+        number: int | None,
+        step: Step,
     ) -> Totals:
         window, wall_ns = ledger.window(busy, step), step.end - step.start
         return totals.of_step(linked, launches, self._floor, number, wall_ns, window)

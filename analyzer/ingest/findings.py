@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.attribution.decomposition import FEWEST_CLEAN_SAMPLES
+from analyzer.attribution.events import LinkedTrace
+from analyzer.attribution.ledger import Entry
 from analyzer.attribution.totals import Totals
 from analyzer.trace.events import Finding, FindingKind, finding
 
@@ -33,6 +36,11 @@ FINDINGS = {
     "launches_without_device_event": FindingKind(
         "warning", "{count} launch calls have no device event in the trace"
     ),
+    "several_threads": FindingKind(
+        "note",
+        "{count} threads launch: each moment of a step is the one's that is in an op or call; "
+        "their shares of the ledger: {shares}",
+    ),
     "launches_without_op": FindingKind(
         "note",
         "{count} of {launches} launches stand in no operator: they add only their launch path",
@@ -55,6 +63,24 @@ def run_findings(run: Totals, steps: Sequence[Totals]) -> list[Finding]:
         if count
     ]
     return found
+
+
+def thread_findings(linked: LinkedTrace, entries: Sequence[Entry]) -> list[Finding]:
+    """Return what share of its steps each launching thread has, where several launch."""
+    marked = [entry for entry in entries if entry.step >= 0]
+    time = Counter[int]()
+    for entry in marked:
+        time[entry.thread] += entry.ns
+    wall = sum(time.values())
+    if len(time) < 2 or not wall:
+        return []
+    shares = [f"{_name(linked, thread)} {ns / wall:.0%}" for thread, ns in time.most_common(6)]
+    return [finding(FINDINGS, "several_threads", len(time), shares=", ".join(shares))]
+
+
+def _name(linked: LinkedTrace, thread: int) -> str:
+    pair = linked.threads[thread]
+    return linked.trace.thread_names.get(pair) or f"thread {pair[1]}"
 
 
 def _dirty(run: Totals) -> int:

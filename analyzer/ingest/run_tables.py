@@ -86,6 +86,7 @@ def traces_table(read: Sequence[SourceTrace], linked: Sequence[LinkedTrace]) -> 
     rows: list[dict[str, Any]] = []
     for trace_id, (one, analysed) in enumerate(zip_longest(read, linked)):
         whole = analysed.whole if analysed else None
+        source = analysed.step_source if analysed else None
         rows.append(
             {
                 "trace_id": trace_id,
@@ -97,6 +98,9 @@ def traces_table(read: Sequence[SourceTrace], linked: Sequence[LinkedTrace]) -> 
                 "json_bytes": one.trace.json_bytes,
                 "start_ns": whole.start if whole else None,
                 "end_ns": whole.end if whole else None,
+                "step_source": source.name if source else None,
+                "step_coverage": source.coverage if source else None,
+                "step_confidence": source.confidence if source else None,
                 "metadata": json.dumps(one.trace.metadata, ensure_ascii=False),
             }
         )

@@ -11,9 +11,10 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow as pa
 
-from analyzer.attribution import classification
+from analyzer.attribution import classification, ledger, steps
 from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.attribution.intervals import Ints
+from analyzer.attribution.step_dialects import COUNTS
 from analyzer.ingest import arrow
 from analyzer.ingest.analysis import AnalysedTrace
 from analyzer.ingest.arrow import Column
@@ -151,7 +152,8 @@ def python_functions_table(trace: AnalysedTrace) -> pa.Table:
 
 
 def steps_table(trace: AnalysedTrace) -> pa.Table:
-    last = _last_ends(trace.linked)
+    ranges = _device_ranges(trace.linked)
+    gaps = steps.between_steps(trace.linked, ledger.busy_measure(trace.linked))
     return arrow.rows_table(
         [
             {
@@ -163,20 +165,32 @@ def steps_table(trace: AnalysedTrace) -> pa.Table:
                 "thread_id": int(trace.thread_ids[step.thread]) if step.thread >= 0 else None,
                 "start_ns": step.start,
                 "end_ns": step.end,
-                "elapsed_ns": max(step.end, int(last[i])) - step.start,
+                "elapsed_ns": max(step.end, ran[1] if ran else step.end) - step.start,
+                "device_start_ns": ran[0] if ran else None,
+                "device_end_ns": ran[1] if ran else None,
+                "period_ns": gap.period_ns if gap else None,
+                "between_ns": gap.ns if gap else None,
+                "between_exposed_ns": gap.exposed_ns if gap else None,
+                "is_warm_up": step.is_warm_up,
+                "outer_name": step.outer,
+                "engine": step.mark.engine if step.mark else None,
+                **{name: getattr(step.mark, name, None) for name in COUNTS},
             }
-            for i, step in enumerate(trace.linked.steps)
+            for i, (step, ran, gap) in enumerate(zip(trace.linked.steps, ranges, gaps, strict=True))
         ]
     )
 
 
-def _last_ends(linked: LinkedTrace) -> Ints:
-    """When the last device event of each step ends; before everything for a step without one."""
-    last = np.full(len(linked.steps), np.iinfo(np.int64).min, np.int64)
-    device = linked.device
+def _device_ranges(linked: LinkedTrace) -> list[tuple[int, int] | None]:
+    """First start and last end of what each step launched; None for a step without device event."""
+    number, device = len(linked.steps), linked.device
+    first = np.full(number, np.iinfo(np.int64).max, np.int64)
+    last = np.full(number, np.iinfo(np.int64).min, np.int64)
     good = (device.step >= 0) & ~device.bad
+    np.minimum.at(first, device.step[good], device.start[good])
     np.maximum.at(last, device.step[good], device.end[good])
-    return last
+    pairs = zip(first.tolist(), last.tolist(), strict=True)
+    return [pair if pair[0] <= pair[1] else None for pair in pairs]
 
 
 def ledger_table(trace: AnalysedTrace) -> pa.Table:

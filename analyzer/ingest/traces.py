@@ -14,6 +14,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.ingest.sources import Source, SourceFile
 from analyzer.trace import formats
 from analyzer.trace.events import Trace
+from analyzer.trace.processes import split_processes
 from analyzer.trace.reader import ReadOptions
 
 
@@ -31,10 +32,10 @@ class SourceTrace:
 
 
 def read_traces(source: Source, progress: Callable[[int], None] | None) -> list[SourceTrace]:
-    """Read all traces of a source, the timed ones first.
+    """Read all traces of a source, one a process, the timed ones first.
 
     Raises:
-        TraceError: One cannot be read.
+        TraceError: One cannot be read, or the processes in it cannot be told apart.
     """
     options = ReadOptions(
         keep_python=source.options.python_functions,
@@ -49,7 +50,8 @@ def read_traces(source: Source, progress: Callable[[int], None] | None) -> list[
         SourceTrace(file, trace)
         for file in source.files
         if file.role in ("trace", "capture")
-        for trace in formats.read(file.path, options)
+        for merged in formats.read(file.path, options)
+        for trace in split_processes(merged)
     ]
     hasher.join()
     return sorted(read, key=lambda one: not one.is_timed)

@@ -16,10 +16,10 @@ from analyzer.attribution.totals import hdbi
 
 @dataclass(frozen=True)
 class AccountTime:
-    """The launching thread's time in one account of the ledger."""
+    """The launching threads' time in one account of the ledger."""
 
     ns: int  # its time
-    exposed_ns: int  # of it, while the device was idle
+    exposed_ns: int | None  # of it, while the device was idle; None without device events
 
 
 Ledger = dict[str, AccountTime]  # by account, in their fixed order
@@ -41,14 +41,15 @@ class Activity:
     clean_launches: int  # launches on a stream that was seen idle
     bad_time_events: int  # events with unsound times, in no sum
     wall_ns: int  # of the launching thread, from start to end
-    device_active_ns: int | None  # sum of kernel durations; None as `kernels`
-    device_busy_ns: int  # union of all device events, per device, then summed
-    device_event_sum_ns: int  # sum of all device events
+    # Sum of kernel durations; None without device events, or as `kernels`.
+    device_active_ns: int | None
+    device_busy_ns: int | None  # union of all device events, per device, then summed
+    device_event_sum_ns: int | None  # sum of all device events
     orphan_device_ns: int  # of it, orphans
     busy_in_window_ns: int | None  # the union, clipped to the span
     device_idle_ns: int | None  # the span less busy_in_window_ns
-    t_py_ns: int  # Python before the outermost op
-    t_dispatch_ns: int  # from the outermost op to the launch
+    t_py_ns: int | None  # Python before the outermost op; None without launch calls
+    t_dispatch_ns: int | None  # from the outermost op to the launch
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Translation:
     kt_fw_high_ns: int | None  # its upper bound
     ct_paper_ns: int | None  # dCT by the paper's rule for libraries
     orchestration_ns: int | None  # T_Orchestration = dFT + dCT + dKT
-    tklqt_ns: int  # launch and queueing time
+    tklqt_ns: int | None  # launch and queueing time
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,13 @@ class _Floor:
 
 
 @dataclass(frozen=True)
-class Totals(_Floor, _Balance, Translation, _Base, Activity):
+class _Outside:
+    active_outside_steps_ns: int | None  # kernels in no step; None in the figures of a step
+    event_sum_outside_steps_ns: int | None  # device events in no step; None likewise
+
+
+@dataclass(frozen=True)
+class Totals(_Floor, _Outside, _Balance, Translation, _Base, Activity):
     """Everything recorded in a span, and its balance."""
 
 
@@ -93,20 +100,25 @@ class _Place:
     step_id: int  # ordinal in the run
     trace_id: int  # its trace
     name: str  # of the annotation, or "trace" where the whole trace is one step
-    phase: str  # prefill | decode | capture | step | trace
+    phase: str  # prefill | decode | mixed | capture | step | trace
     index: int  # ordinal in its phase and trace
     thread_id: int | None  # the thread with most launches
     start_ns: int  # its start on the host
     end_ns: int  # its end on the host
     elapsed_ns: int  # start to the later of end_ns and the end of its last device event
     device_tail_ns: int  # of it, after the host's end
+    engine: str | None  # that marked it
+    batch: int | None  # requests, as the mark says
+    ctx_tokens: int | None  # new tokens of prefilled requests
+    gen_tokens: int | None  # new tokens of requests that generate
+    is_warm_up: bool  # a slow first repetition, in no median
 
 
 @dataclass(frozen=True)
 class Step(Totals, _Place):
     """A step with its totals and its ledger."""
 
-    ledger: Ledger  # of its launching thread
+    ledger: Ledger  # of its launching threads
 
 
 @dataclass(frozen=True)
@@ -168,5 +180,6 @@ def _added_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
     for ledger in ledgers:
         for account, time in ledger.items():
             before = sums.get(account, AccountTime(0, 0))
-            sums[account] = AccountTime(before.ns + time.ns, before.exposed_ns + time.exposed_ns)
+            both = [before.exposed_ns, time.exposed_ns]
+            sums[account] = AccountTime(before.ns + time.ns, _sum(both))
     return ordered(sums)

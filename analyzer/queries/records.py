@@ -126,7 +126,26 @@ class Trace:
     json_bytes: int  # decompressed
     start_ns: int | None  # first start of an op, call or device event
     end_ns: int | None  # last end of one
+    step_source: str | None  # what told its steps; None for a capture
+    step_coverage: float | None  # share of its launches that are in steps
+    step_confidence: float | None  # 1: marked; repetition: what the repetitions have in common
     metadata: str  # JSON: top-level fields without the events
+
+
+@dataclass(frozen=True)
+class StepGroup:
+    """The steps of one phase and batch, warm-up left out; medians, but for what is a sum."""
+
+    phase: str  # prefill | decode | mixed | capture | step | trace
+    batch: int | None  # requests; None where no mark says
+    steps: int  # how many
+    host_ns: int  # start to end on the host
+    device_ns: int | None  # first start to last end of what they launched
+    period_ns: int | None  # start to the start of the next step
+    between_ns: int | None  # end to that start
+    exposed_ns: int | None  # sum: host ranges with no device busy
+    between_exposed_ns: int | None  # sum: between steps, no device busy
+    overlap: float | None  # part of the host ranges beside device work
 
 
 @dataclass(frozen=True)

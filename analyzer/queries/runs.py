@@ -35,6 +35,7 @@ from analyzer.queries.records import (
     RunFile,
     ScheduledCall,
     ScheduledEvent,
+    StepGroup,
     Trace,
 )
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
@@ -143,6 +144,17 @@ def traces(connection: Connection, run_id: str) -> list[Trace]:
     )
 
 
+def step_groups(connection: Connection, run_id: str) -> list[StepGroup]:
+    """The steps of a run by phase and batch, in order of both."""
+    return select(
+        connection,
+        StepGroup,
+        "SELECT * EXCLUDE (run_id, run_name, engine) FROM step_groups WHERE run_id = $run_id "
+        "ORDER BY phase, batch NULLS FIRST",
+        {"run_id": run_id},
+    )
+
+
 def quality(connection: Connection, run_id: str) -> list[Finding]:
     """What the reader of this run should know: warnings first."""
     return select(
@@ -177,12 +189,12 @@ def totals(connection: Connection, run_id: str) -> Totals:
 
 
 def steps(connection: Connection, run_id: str) -> list[Step]:
-    """Each step's totals, elapsed time and ledger (main thread), in order of time."""
+    """Each step's totals, elapsed time and ledger (its threads together), in order of time."""
     accounts: dict[int, dict[str, AccountTime]] = {}
     for step_id, account, ns, exposed_ns in select_tuples(
         connection,
-        "SELECT step_id, account, ns, exposed_ns FROM ledger "
-        "WHERE run_id = $run_id AND is_main AND step_id IS NOT NULL",
+        "SELECT step_id, account, sum(ns)::BIGINT, sum(exposed_ns)::BIGINT FROM ledger "
+        "WHERE run_id = $run_id AND step_id IS NOT NULL GROUP BY step_id, account",
         {"run_id": run_id},
     ):
         accounts.setdefault(step_id, {})[account] = AccountTime(ns, exposed_ns)
@@ -194,11 +206,12 @@ def steps(connection: Connection, run_id: str) -> list[Step]:
 
 
 def ledger(connection: Connection, run_id: str) -> Ledger:
-    """The whole trace's ledger on its main thread; several traces added up."""
+    """The whole trace's ledger, its threads together; several traces added up."""
     rows = select_tuples(
         connection,
-        "SELECT account, sum(ns)::BIGINT AS ns, sum(exposed_ns)::BIGINT AS exposed_ns FROM ledger "
-        "WHERE run_id = $run_id AND is_main AND step_id IS NULL GROUP BY account",
+        "SELECT account, sum(ns)::BIGINT AS ns, "
+        "CASE WHEN count(exposed_ns) = count(*) THEN sum(exposed_ns)::BIGINT END AS exposed_ns "
+        "FROM ledger WHERE run_id = $run_id AND step_id IS NULL GROUP BY account",
         {"run_id": run_id},
     )
     return ordered({account: AccountTime(ns, exposed_ns) for account, ns, exposed_ns in rows})

@@ -252,7 +252,8 @@ class Stretches:
         which is then of one account, and idle or busy as a whole.
 
         Returns:
-            column, start_ns, end_ns, account, ns, exposed_ns; accounts without time are left out.
+            column, start_ns, end_ns, account, ns, exposed_ns (null in a trace without device
+            events); accounts without time are left out.
         """
         columns = max(1, min(columns, end_ns - start_ns))
         edges = np.linspace(start_ns, end_ns, columns + 1).astype(np.int64)
@@ -263,6 +264,7 @@ class Stretches:
         for name, part in self.parts.items():
             ns = np.diff(part.time.up_to(edges))
             some = np.flatnonzero(ns)
+            exposed = (ns - np.diff(part.busy_up_to(edges)))[some]
             found.append(
                 pl.DataFrame(
                     {
@@ -271,7 +273,9 @@ class Stretches:
                         "end_ns": edges[1:][some],
                         "account": pl.Series([name] * len(some), dtype=pl.String),
                         "ns": ns[some],
-                        "exposed_ns": (ns - np.diff(part.busy_up_to(edges)))[some],
+                        "exposed_ns": pl.Series(
+                            exposed if len(self.busy_start) else [None] * len(some), dtype=pl.Int64
+                        ),
                     }
                 )
             )

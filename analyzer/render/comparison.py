@@ -73,6 +73,10 @@ def print_comparison(value: Comparison, out: Console) -> None:
         _pair(pair, letter, out)
 
 
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
 def _pair(pair: Pair, letter: str, out: Console) -> None:
     heading(out, f"From A to {letter}: what changed in a step, by account")
     rows = [
@@ -81,7 +85,7 @@ def _pair(pair: Pair, letter: str, out: Console) -> None:
             numbers.duration(row.before_ns),
             numbers.duration(row.after_ns),
             numbers.signed(row.change_ns),
-            numbers.signed(row.after_exposed_ns - row.before_exposed_ns),
+            numbers.signed(_difference(row.before_exposed_ns, row.after_exposed_ns)),
         )
         for row in pair.waterfall
         if row.before_ns or row.after_ns

@@ -10,6 +10,7 @@ from analyzer.queries.costs import Step, StepTotals
 from analyzer.queries.records import Family, Finding, Op, Run
 from analyzer.render.measurements import print_floors, print_host_speed, print_latency
 from analyzer.render.prediction import prediction_table
+from analyzer.render.step_groups import print_step_groups
 from analyzer.render.tables import bar, heading, printable, table
 from analyzer.reports.records import PhaseFigures, Predictions, RunReport
 from analyzer.reports.report import ACCOUNT_MEANS
@@ -17,7 +18,7 @@ from analyzer.reports.report import ACCOUNT_MEANS
 
 def print_report(value: RunReport, out: Console) -> None:
     """Print a report."""
-    _head(value.run, out)
+    _head(value.run, value.steps_told, out)
     out.print()
     out.print(Text(value.verdict.sentence))
     _balance(value, out)
@@ -34,7 +35,7 @@ def print_report(value: RunReport, out: Console) -> None:
     _quality(value.quality, out)
 
 
-def _head(run: Run, out: Console) -> None:
+def _head(run: Run, steps_told: str, out: Console) -> None:
     out.print(Text(printable(f"{run.name}  "), style="bold") + Text(run.run_id[:12], style="dim"))
     facts = [
         run.model,
@@ -47,6 +48,7 @@ def _head(run: Run, out: Console) -> None:
         run.gpu or "GPU not named",
     ]
     out.print(Text(printable("  ".join(str(fact) for fact in facts if fact))))
+    out.print(Text(printable(f"steps: {steps_told}")))
 
 
 def _balance(value: RunReport, out: Console) -> None:
@@ -68,7 +70,8 @@ def _balance(value: RunReport, out: Console) -> None:
         for ns in (measured.ft_ns, measured.ct_ns, measured.ct_paper_ns)
     )
     path = measured.kt_ns if totals.launches else None
-    largest = max(orchestration or 0, active or 0, 1)
+    # Without a floor T_Orchestration is unknown, and its parts may be larger than all else.
+    largest = max(*(ns or 0 for ns in (orchestration, active, framework, library, path)), 1)
     floor = (
         f"launch floor {numbers.duration(totals.launch_floor_ns)} ({totals.floor_source})"
         if totals.launch_floor_ns is not None
@@ -110,6 +113,16 @@ def _balance(value: RunReport, out: Console) -> None:
             f"union of all events; HDBI by it {numbers.index(measured.hdbi_busy)}",
         ),
     ]
+    if totals.event_sum_outside_steps_ns:
+        rows.append(
+            (
+                "outside the steps",
+                numbers.duration(totals.event_sum_outside_steps_ns),
+                "",
+                "device time that belongs to no step; kernels in it "
+                f"{numbers.duration(totals.active_outside_steps_ns)}",
+            )
+        )
     out.print(table([("", "left"), ("", "right"), ("", "left"), ("", "name")], rows))
 
 
@@ -135,7 +148,7 @@ def _ledger(value: RunReport, out: Console) -> None:
             numbers.duration(entry.ns),
             numbers.share(entry.ns / wall),
             numbers.duration(None if idle is None else entry.exposed_ns),
-            "" if idle is None else bar(entry.exposed_ns, wall),
+            "" if entry.exposed_ns is None else bar(entry.exposed_ns, wall),
             ACCOUNT_MEANS[name],
         )
         for name, entry in ledger.items()
@@ -198,6 +211,7 @@ def _steps(value: RunReport, out: Console) -> None:
             rows,
         )
     )
+    print_step_groups(value.step_groups, out)
 
 
 def _step_row(name: str, n: int, row: Step | StepTotals, lacking: list[str]) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def printable(text: str) -> str:
 
 def bar(part: float, whole: float) -> str:
     """A bar of at most BAR characters."""
-    return "█" * round(BAR * part / whole) if whole > 0 else ""
+    return "█" * round(BAR * min(part / whole, 1)) if whole > 0 else ""
 
 
 def heading(out: Console, text: str) -> None:

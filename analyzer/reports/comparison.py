@@ -103,7 +103,9 @@ def compared_run(value: RunFigures) -> ComparedRun:
             for phase, sums in value.phases.items()
         },
         ledger={
-            name: AccountTime(round(time.ns / n), round(time.exposed_ns / n))
+            name: AccountTime(
+                round(time.ns / n), None if time.exposed_ns is None else round(time.exposed_ns / n)
+            )
             for name, time in measured.ledger.items()
         },
         latency=value.latency,
@@ -281,7 +283,8 @@ def _phase_warnings(a: RunFigures, b: RunFigures) -> list[str]:
     ]
     for run in (a, b):
         if run.totals.floor_source == "none" and run.measured.orchestration_ns is None:
+            lacking = "launch floor" if run.totals.launches else "launch call"
             found.append(
-                f"{run.run.name} has no launch floor: its T_Orchestration and HDBI are unknown"
+                f"{run.run.name} has no {lacking}: its T_Orchestration and HDBI are unknown"
             )
     return found

@@ -198,7 +198,10 @@ def _phase(
         host_scale=median_low([m.scale for m in models]) / ONE,
         one_thread=all(m.one_thread for m in models),
         streams=max(len({e.lane for e in m.events}) for m in models),
-        ledger={a: AccountTime(t.ns // n, t.exposed_ns // n) for a, t in ledger.items()},
+        ledger={
+            a: AccountTime(t.ns // n, None if t.exposed_ns is None else t.exposed_ns // n)
+            for a, t in ledger.items()
+        },
     )
 
 
@@ -231,7 +234,7 @@ def _graphs(s: _StepModel, _value: Fraction | None, gap: Gap | None, totals: Tot
         return _Prediction(reason="the step replays graphs already")
     if len({e.device for e in s.events}) > 1:
         return _Prediction(reason="the step runs on several devices, and graphs are of one")
-    busy = s.step.device_busy_ns
+    busy = s.step.device_busy_ns or 0
     pieces = _pieces(s)
     launch = totals.launch_floor_ns or 0
     copies = _leading_copies(s.events)
@@ -289,7 +292,7 @@ def _cpu(s: _StepModel, value: Fraction | None, _gap: Gap | None, _totals: Total
     whole = round(Fraction(simulate(s.timeline, s.scale)) / value)
     return _Prediction(
         predicted_ns=predicted,
-        low_ns=min(predicted, calls_kept, max(whole, min(s.step.device_busy_ns, predicted))),
+        low_ns=min(predicted, calls_kept, max(whole, min(s.step.device_busy_ns or 0, predicted))),
         high_ns=max(predicted, calls_kept, whole),
     )
 

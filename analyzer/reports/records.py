@@ -20,6 +20,7 @@ from analyzer.queries.records import (
     MatchTier,
     Op,
     Run,
+    StepGroup,
 )
 
 # -- how fast the host was
@@ -215,6 +216,8 @@ class RunSummary(RunFigures):
 class RunReport(RunSummary):
     """Everything that the command `report` shows of a run."""
 
+    steps_told: str  # how many steps there are and what told them
+    step_groups: list[StepGroup]  # by phase and batch
     ledger: Ledger  # of the whole trace
     match: dict[str, MatchTier] | None  # by tier; None without kernel replay
     families: dict[str, Family]  # by name, most device time first
@@ -294,8 +297,8 @@ class AccountChange:
     before_ns: int  # of the base
     after_ns: int  # of the other
     change_ns: int  # after - before
-    before_exposed_ns: int  # of the base, while the device was idle
-    after_exposed_ns: int  # of the other, while the device was idle
+    before_exposed_ns: int | None  # of the base, while the device was idle
+    after_exposed_ns: int | None  # of the other, while the device was idle
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from analyzer.reports.records import (
     RunSummary,
     Verdict,
 )
+from analyzer.reports.step_marks import steps_told
 from analyzer.store import Connection
 
 ACCOUNT_MEANS = {
@@ -87,6 +88,10 @@ def report(connection: Connection, run_id: str) -> RunReport:
     step_ids = None if found.is_whole_trace else [step.step_id for step in found.steps]
     return RunReport(
         **vars(found),
+        steps_told=steps_told(
+            queries.traces(connection, run_id), found.steps, found.run.step_annotation
+        ),
+        step_groups=queries.step_groups(connection, run_id),
         ledger=queries.ledger(connection, run_id),
         match=queries.match_tiers(connection, run_id),
         families=queries.families(connection, run_id),
@@ -99,18 +104,19 @@ def report(connection: Connection, run_id: str) -> RunReport:
 
 
 def phase_figures(steps: Sequence[Step]) -> dict[str, PhaseFigures]:
-    """Figures of each phase: sums over its steps, and the median step."""
+    """Figures of each phase: sums over its steps, and the median of those that are no warm-up."""
     result: dict[str, PhaseFigures] = {}
     for phase in dict.fromkeys(step.phase for step in steps):
         own = [step for step in steps if step.phase == phase]
+        steady = [step for step in own if not step.is_warm_up] or own
         result[phase] = PhaseFigures(
             **vars(queries.added(own)),
             step_elapsed_ns=[step.elapsed_ns for step in own],
             step_wall_ns=[step.wall_ns for step in own],
-            median_elapsed_ns=round(median(step.elapsed_ns for step in own)),
-            median_wall_ns=round(median(step.wall_ns for step in own)),
-            median_device_active_ns=_median([step.device_active_ns for step in own]),
-            median_orchestration_ns=_median([step.orchestration_ns for step in own]),
+            median_elapsed_ns=round(median(step.elapsed_ns for step in steady)),
+            median_wall_ns=round(median(step.wall_ns for step in steady)),
+            median_device_active_ns=_median([step.device_active_ns for step in steady]),
+            median_orchestration_ns=_median([step.orchestration_ns for step in steady]),
         )
     return result
 
@@ -167,7 +173,8 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         if lacking
     ]
     value = measured.hdbi
-    exposed = {name: entry.exposed_ns for name, entry in measured.ledger.items()}
+    exposed = {name: entry.exposed_ns or 0 for name, entry in measured.ledger.items()}
+    idle_known = all(entry.exposed_ns is not None for entry in measured.ledger.values())
     idle = sum(exposed.values())
     wall = sum(entry.ns for entry in measured.ledger.values())
     worst = max(exposed, key=lambda name: exposed[name]) if idle > 0 else None
@@ -187,6 +194,11 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         )
     elif "kernels" in unsupported:
         sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
+    elif not totals.launches:
+        sentences.append(
+            "HDBI is unknown: the trace holds no launch call, so nothing says what launching cost "
+            "the host."
+        )
     elif value is None:
         sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
     elif "operators" in unsupported:
@@ -206,8 +218,8 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         unsupported=unsupported,
         hdbi=value,
         largest_component=largest,
-        idle_ns=None if "device" in unsupported else idle,
-        idle_share=idle / wall if wall and "device" not in unsupported else None,
+        idle_ns=idle if idle_known and "device" not in unsupported else None,
+        idle_share=idle / wall if wall and idle_known and "device" not in unsupported else None,
         most_exposed_account=worst,
         accounts=list(classification.ACCOUNTS),
         sentence=" ".join(sentences),

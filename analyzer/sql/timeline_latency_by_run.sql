@@ -12,7 +12,7 @@ decode AS (
     steps.run_id, sum(totals.kernels) AS kernels,
     sum(totals.kernels) FILTER (steps.phase = 'decode') AS decode_kernels,
     count(*) FILTER (steps.phase = 'decode') AS decode_steps,
-    sum(totals.tklqt_ns)::BIGINT AS tklqt_ns,
+    CASE WHEN count(totals.tklqt_ns) = count(*) THEN sum(totals.tklqt_ns)::BIGINT END AS tklqt_ns,
     sum(totals.launches)::BIGINT AS launches, count(*) AS steps
   FROM steps
   JOIN totals USING (run_id, trace_id, step_id)

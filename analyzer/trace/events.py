@@ -6,6 +6,7 @@ integer nanoseconds on the trace's clock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +17,9 @@ import numpy.typing as npt
 
 from analyzer.trace.columns import Rows
 
-OP_CATEGORIES = ("cpu_op", "operator")
-CALL_CATEGORIES = (
-    "cuda_runtime",
-    "cuda_driver",
-    "runtime",
-    "driver",
-    "hip_runtime",
-    "hip_driver",
-    "mtia_runtime",
-    "xpu_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
-)
+OLD_OP_CATEGORIES = ("operator",)  # PyTorch before 1.12
+OP_CATEGORIES = ("cpu_op", *OLD_OP_CATEGORIES)
+CALL_CATEGORIES = ("runtime", "driver")  # and all that end so: cuda_runtime, xpu_driver, ...
 # Category of a device event to its kind.
 DEVICE_CATEGORIES = {
     "kernel": "kernel",
@@ -41,6 +32,46 @@ DEVICE_CATEGORIES = {
 }
 ANNOTATION_CATEGORIES = ("user_annotation",)
 PYTHON_CATEGORIES = ("python_function",)
+# Known, and in no figure: what a profiler says of itself, of ranges on the device, of flows.
+IGNORED_CATEGORIES = (
+    "trace",
+    "overhead",
+    "gpu_user_annotation",
+    "cuda_sync",
+    "cuda_event",
+    "cuda_profiler_range",
+    "cpu_instant_event",
+    "external_correlation",
+    "collective_comm",
+    "ac2g",
+    "fwdbwd",
+    "async_cpu_to_gpu",
+    "glow_runtime",
+    "mtia_insight",
+    "mtia_counters",
+    "hpu_op",
+    "graph_node",
+    "cuda_backtrace",
+    "nvtx",
+)
+
+
+def is_call_category(category: str) -> bool:
+    """Whether events of a category (in lower case) are calls of a device's API."""
+    if category in IGNORED_CATEGORIES:
+        return False
+    return category in CALL_CATEGORIES or category.endswith(("_runtime", "_driver"))
+
+
+def is_known_category(category: str) -> bool:
+    """Whether it is known what events of a category (in lower case) are."""
+    return is_call_category(category) or category in {
+        *OP_CATEGORIES,
+        *DEVICE_CATEGORIES,
+        *ANNOTATION_CATEGORIES,
+        *PYTHON_CATEGORIES,
+        *IGNORED_CATEGORIES,
+    }
 
 
 @dataclass
@@ -119,3 +150,32 @@ class Trace:
         """String id of each category that occurs, with its lower-case text."""
         ids: list[int] = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
         return {i: self.strings[i].lower() for i in ids}
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What was not read as it stands.
+
+    Attributes:
+        twice: Events that repeat another one, left out.
+        unknown_calls: Events by category, of unknown ones, that were taken for calls.
+        not_read: Events with a duration by category, of unknown ones, that are in no figure.
+        begin_end: Begin and end events by category; none is read.
+    """
+
+    twice: int
+    unknown_calls: Mapping[str, int]
+    not_read: Mapping[str, int]
+    begin_end: Mapping[str, int]
+
+
+def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
+    """Count what of a trace is in no figure, or only by its looks."""
+    unknown: Counter[str] = Counter()
+    begin_end: Counter[str] = Counter()
+    for (ph, category), count in trace.counts.items():
+        if ph in ("B", "E"):
+            begin_end[category] += count
+        elif ph == "X" and not is_known_category(category.lower()):
+            unknown[category.lower()] += count
+    return Unread(twice, unknown_calls, unknown - unknown_calls, begin_end)

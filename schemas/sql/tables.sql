@@ -1,4 +1,4 @@
--- The normalized store, version 2. One run has many traces; ids are ordinals within a run, so that a
+-- The normalized store, version 3. One run has many traces; ids are ordinals within a run, so that a
 -- run can be deleted and written again. No constraint, ENUM, sequence or default is relied on:
 -- `analyzer verify` checks what they would promise. Times are integer nanoseconds on the trace's
 -- clock; durations integer nanoseconds. NULL is unknown. "Kineto: ..." names the field a column is from.
@@ -68,6 +68,9 @@ CREATE TABLE IF NOT EXISTS traces (
   json_bytes BIGINT,             -- decompressed
   start_ns BIGINT,               -- first start of an op, call or device event
   end_ns BIGINT,                 -- last end of one
+  step_source VARCHAR,           -- hostbound | annotation | vllm | sglang | tensorrt-llm | atom | profiler | repetition | trace
+  step_coverage DOUBLE,          -- share of its launches that are in steps, 0 to 1; NULL without launches
+  step_confidence DOUBLE,        -- 1: marked; repetition: share of launches that repetitions have in common
   metadata VARCHAR               -- JSON: top-level fields without the events
 );
 
@@ -117,12 +120,31 @@ CREATE TABLE IF NOT EXISTS steps (
   step_id INTEGER,
   trace_id INTEGER,
   name VARCHAR,                  -- annotation, or 'trace' where the whole trace is one step
-  phase VARCHAR,                 -- prefill | decode | capture | step | trace
+  phase VARCHAR,                 -- prefill | decode | mixed | capture | step | trace
   step_index INTEGER,            -- ordinal in its phase and trace
   thread_id INTEGER,             -- main thread: the one with most launches
   start_ns BIGINT,
   end_ns BIGINT,
-  elapsed_ns BIGINT              -- start to the later of end_ns and the end of its last device event
+  elapsed_ns BIGINT,             -- start to the later of end_ns and the end of its last device event
+  device_start_ns BIGINT,        -- first start of a device event that it launched; NULL without one
+  device_end_ns BIGINT,          -- last end of one
+  period_ns BIGINT,              -- start to the start of the next step of its thread; NULL for the last
+  between_ns BIGINT,             -- end to that start: scheduling, sampling on the host, output
+  between_exposed_ns BIGINT,     -- of it, while no device was busy; NULL if no device was seen
+  is_warm_up BOOLEAN,            -- a first repetition, slower than the rest; in no median
+  outer_name VARCHAR,            -- the engine's mark around it
+  engine VARCHAR,                -- vllm | sglang | tensorrt-llm | atom; NULL: no engine marked it
+  ctx_reqs BIGINT,               -- requests prefilled; this and what follows: NULL where the mark does not say
+  ctx_tokens BIGINT,             -- their new tokens: the sum of their query lengths
+  gen_reqs BIGINT,               -- requests that generate
+  gen_tokens BIGINT,             -- their new tokens
+  batch BIGINT,                  -- requests in all
+  ctx_sk BIGINT,                 -- sum of key lengths of prefilled requests, cached tokens included
+  ctx_sqsq BIGINT,               -- sum of squared query lengths
+  ctx_sqsk BIGINT,               -- sum of query length times key length
+  gen_sk BIGINT,                 -- the same sums of requests that generate
+  gen_sqsq BIGINT,
+  gen_sqsk BIGINT
 );
 
 CREATE TABLE IF NOT EXISTS ops (
@@ -233,11 +255,11 @@ CREATE TABLE IF NOT EXISTS ledger (
   run_id VARCHAR,
   trace_id INTEGER,
   step_id INTEGER,               -- NULL: the whole trace
-  thread_id INTEGER,
+  thread_id INTEGER,             -- launching thread; the rows of all add up to the step's wall time
   is_main BOOLEAN,               -- the thread with most launches of that step
   account VARCHAR,               -- python region framework library launch graph_launch memory wait other_call
   ns BIGINT,
-  exposed_ns BIGINT              -- of it, while the device was idle
+  exposed_ns BIGINT              -- of it, while the device was idle; NULL without device events
 );
 
 CREATE TABLE IF NOT EXISTS totals (
@@ -254,13 +276,16 @@ CREATE TABLE IF NOT EXISTS totals (
   clean_launches BIGINT,
   bad_time_events BIGINT,
   wall_ns BIGINT,
-  device_active_ns BIGINT,       -- sum of kernel durations; NULL, as kernels, with opaque graph replays
+  -- Sum of kernel durations; NULL, as all device times, without device events; as kernels, with opaque graph replays.
+  device_active_ns BIGINT,
   device_busy_ns BIGINT,         -- union of all device events, per device, then summed
   device_event_sum_ns BIGINT,    -- sum of all device events
   orphan_device_ns BIGINT,       -- of it, orphans
+  active_outside_steps_ns BIGINT, -- of device_active_ns, kernels in no step; NULL in a step's row
+  event_sum_outside_steps_ns BIGINT, -- of device_event_sum_ns, events in no step; NULL in a step's row
   busy_in_window_ns BIGINT,      -- union clipped to the step's window
   device_idle_ns BIGINT,         -- window less busy_in_window_ns
-  t_py_ns BIGINT, t_dispatch_ns BIGINT,
+  t_py_ns BIGINT, t_dispatch_ns BIGINT, -- NULL, as all launch times, without launch calls
   t_base_ns BIGINT,
   ft_ns BIGINT, ct_ns BIGINT, kt_ns BIGINT, kt_fw_ns BIGINT,
   kt_fw_low_ns BIGINT, kt_fw_high_ns BIGINT,

@@ -12,6 +12,25 @@ FROM totals
 JOIN steps USING (run_id, trace_id, step_id)
 JOIN runs USING (run_id);
 
+-- One row per run, phase and batch: medians of its steps, warm-up left out. Steps of batch 1 and of 64
+-- are two rows. overlap: the part of the host's ranges in which a device was busy.
+CREATE OR REPLACE VIEW step_groups AS
+SELECT
+  run_id, any_value(runs.name) AS run_name, any_value(steps.engine) AS engine, steps.phase, steps.batch,
+  count(*) AS steps,
+  median(steps.end_ns - steps.start_ns)::BIGINT AS host_ns,
+  median(steps.device_end_ns - steps.device_start_ns)::BIGINT AS device_ns,
+  median(steps.period_ns)::BIGINT AS period_ns,
+  median(steps.between_ns)::BIGINT AS between_ns,
+  sum(totals.device_idle_ns)::BIGINT AS exposed_ns,
+  sum(steps.between_exposed_ns)::BIGINT AS between_exposed_ns,
+  1 - sum(totals.device_idle_ns) / nullif(sum(totals.wall_ns), 0) AS overlap
+FROM steps
+JOIN totals USING (run_id, trace_id, step_id)
+JOIN runs USING (run_id)
+WHERE NOT steps.is_warm_up
+GROUP BY run_id, steps.phase, steps.batch;
+
 -- One row per op, region left out or told by is_region, with the text of its name and shapes.
 CREATE OR REPLACE VIEW op_events AS
 SELECT

@@ -42,8 +42,9 @@ def ledger(accounts: Ledger, dark: bool = False) -> Chart:
             }
             for account, entry in accounts.items()
             if entry.ns
+            for exposed in [entry.exposed_ns or 0]
             for place, (part, ns) in enumerate(
-                (("exposed", entry.exposed_ns), ("hidden", entry.ns - entry.exposed_ns))
+                (("exposed", exposed), ("hidden", entry.ns - exposed))
             )
         ]
     )

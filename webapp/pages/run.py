@@ -89,7 +89,7 @@ def missing_graph(part: StepTotals) -> str | None:
 
 def most_exposed(part: StepTotals) -> str | None:
     """The account whose exposed time bounds what a change there can win."""
-    exposed = {name: entry.exposed_ns for name, entry in part.ledger.items()}
+    exposed = {name: entry.exposed_ns or 0 for name, entry in part.ledger.items()}
     if not sum(exposed.values()):
         return None
     account = max(exposed, key=lambda name: exposed[name])

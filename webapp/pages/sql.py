@@ -26,7 +26,7 @@ EXAMPLES = {
     "Accounts of every run's steps": (
         "SELECT runs.name, ledger.account, sum(ledger.ns) / 1e6 AS ms,\n"
         "  sum(ledger.exposed_ns) / 1e6 AS exposed_ms\n"
-        "FROM ledger JOIN runs USING (run_id)\nWHERE is_main AND step_id IS NOT NULL\n"
+        "FROM ledger JOIN runs USING (run_id)\nWHERE step_id IS NOT NULL\n"
         "GROUP BY ALL\nORDER BY runs.name, ms DESC"
     ),
     "Launch cost by op": (

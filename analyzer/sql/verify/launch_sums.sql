@@ -1,6 +1,7 @@
 -- Do the launches' parts add up to the totals of each step and of each trace?
 -- Grain: one row per trace, step and figure that differ. A sum with an unknown part is unknown:
--- dft, dct over launches with an op; dkt over all of them.
+-- dft, dct over launches with an op; dkt over all of them. Every time is unknown in a trace without
+-- launch calls; TKLQT also in one without device events.
 WITH scoped AS (
   SELECT launches.* FROM launches
   UNION ALL
@@ -27,6 +28,17 @@ sums AS (
   FROM scoped
   GROUP BY ALL
 ),
+seen AS (
+  SELECT traces.run_id, traces.trace_id,
+    count(calls.call_id) > 0 AS has_launches,
+    (SELECT count(*) FROM device_events
+     WHERE device_events.run_id = traces.run_id AND device_events.trace_id = traces.trace_id) > 0
+      AS has_device
+  FROM traces
+  LEFT JOIN calls ON calls.run_id = traces.run_id AND calls.trace_id = traces.trace_id
+    AND calls.is_launch AND calls.account IN ('launch', 'graph_launch')
+  GROUP BY traces.run_id, traces.trace_id
+),
 figures AS (
   SELECT totals.run_id, totals.trace_id, totals.step_id, unnest([
     {'name': 'launches', 'kept': totals.launches, 'found': coalesce(sums.launches, 0)},
@@ -38,18 +50,19 @@ figures AS (
       'found': coalesce(sums.negative_gaps, 0)},
     {'name': 'clean_launches', 'kept': totals.clean_launches,
       'found': coalesce(sums.clean_launches, 0)},
-    {'name': 't_py_ns', 'kept': totals.t_py_ns, 'found': coalesce(sums.t_py_ns, 0)},
+    {'name': 't_py_ns', 'kept': totals.t_py_ns, 'found': CASE WHEN seen.has_launches THEN coalesce(sums.t_py_ns, 0) END},
     {'name': 't_dispatch_ns', 'kept': totals.t_dispatch_ns,
-      'found': coalesce(sums.t_dispatch_ns, 0)},
+      'found': CASE WHEN seen.has_launches THEN coalesce(sums.t_dispatch_ns, 0) END},
     {'name': 'ft_ns', 'kept': totals.ft_ns,
-      'found': CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.ft_ns END},
+      'found': CASE WHEN seen.has_launches THEN CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.ft_ns END END},
     {'name': 'ct_ns', 'kept': totals.ct_ns,
-      'found': CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.ct_ns END},
+      'found': CASE WHEN seen.has_launches THEN CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.ct_ns END END},
     {'name': 'ct_paper_ns', 'kept': totals.ct_paper_ns,
-      'found': CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.ct_paper_ns END},
+      'found': CASE WHEN seen.has_launches THEN CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.ct_paper_ns END END},
     {'name': 'kt_ns', 'kept': totals.kt_ns,
-      'found': CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.kt_ns END},
-    {'name': 'tklqt_ns', 'kept': totals.tklqt_ns, 'found': coalesce(sums.tklqt_ns, 0)},
+      'found': CASE WHEN seen.has_launches THEN CASE WHEN sums.run_id IS NULL THEN 0 ELSE sums.kt_ns END END},
+    {'name': 'tklqt_ns', 'kept': totals.tklqt_ns,
+      'found': CASE WHEN seen.has_launches AND seen.has_device THEN coalesce(sums.tklqt_ns, 0) END},
     {'name': 'orchestration_ns', 'kept': totals.orchestration_ns,
       'found': totals.t_py_ns + totals.t_dispatch_ns + totals.kt_ns},
     {'name': 'ft_ns + ct_ns', 'kept': totals.ft_ns + totals.ct_ns,
@@ -57,6 +70,7 @@ figures AS (
         THEN totals.t_py_ns + totals.t_dispatch_ns END}
   ]) AS figure
   FROM totals
+  JOIN seen ON seen.run_id = totals.run_id AND seen.trace_id = totals.trace_id
   LEFT JOIN sums
     ON sums.run_id = totals.run_id AND sums.trace_id = totals.trace_id
     AND sums.step_id IS NOT DISTINCT FROM totals.step_id

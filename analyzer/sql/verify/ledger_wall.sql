@@ -1,4 +1,4 @@
--- Do the accounts of each ledger add up to the wall time of its step (or of the whole trace)?
+-- Do the accounts of a step's threads add up to its wall time (or to that of the whole trace)?
 -- Grain: one row per trace and step where they do not, or where launches have no main ledger.
 WITH windows AS (
   SELECT run_id, trace_id, step_id, end_ns - start_ns AS wall_ns FROM steps
@@ -6,16 +6,16 @@ WITH windows AS (
   SELECT run_id, trace_id, NULL, end_ns - start_ns FROM traces WHERE role = 'trace'
 ),
 sums AS (
-  SELECT run_id, trace_id, step_id, thread_id, bool_or(is_main) AS is_main, sum(ns) AS ns,
-    count(*) AS accounts, count(DISTINCT account) AS distinct_accounts, min(ns) AS least_ns
+  SELECT run_id, trace_id, step_id, bool_or(is_main) AS has_main, sum(ns) AS ns,
+    count(*) AS accounts, count(DISTINCT (thread_id, account)) AS distinct_accounts,
+    min(ns) AS least_ns
   FROM ledger
   GROUP BY ALL
 )
 SELECT
   windows.run_id,
   'the accounts of step ' || coalesce(windows.step_id::VARCHAR, '(whole trace)') || ' of trace '
-  || windows.trace_id || ' on thread ' || sums.thread_id || ' add up to ' || sums.ns
-  || ' ns, its wall time is ' || windows.wall_ns || ' ns' AS message
+  || windows.trace_id || ' add up to ' || sums.ns || ' ns, its wall time is ' || windows.wall_ns || ' ns' AS message
 FROM windows
 JOIN sums
   ON sums.run_id = windows.run_id AND sums.trace_id = windows.trace_id
@@ -29,6 +29,6 @@ SELECT
 FROM totals
 LEFT JOIN sums
   ON sums.run_id = totals.run_id AND sums.trace_id = totals.trace_id
-  AND sums.step_id IS NOT DISTINCT FROM totals.step_id AND sums.is_main
+  AND sums.step_id IS NOT DISTINCT FROM totals.step_id AND sums.has_main
 WHERE totals.trace_id IS NOT NULL AND totals.launches > 0 AND sums.run_id IS NULL
 ORDER BY ALL

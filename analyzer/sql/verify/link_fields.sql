@@ -22,6 +22,14 @@ broken AS (
   SELECT device_events.run_id, 'device events have another correlation id than their call'
   FROM device_events JOIN calls USING (run_id, call_id)
   WHERE device_events.correlation_id IS DISTINCT FROM calls.correlation_id
+    AND NOT EXISTS (  -- a driver call within the runtime call that launched
+      SELECT 1 FROM calls AS inner_call
+      WHERE inner_call.run_id = calls.run_id AND inner_call.trace_id = calls.trace_id
+        AND inner_call.thread_id = calls.thread_id
+        AND inner_call.correlation_id = device_events.correlation_id
+        AND inner_call.start_ns >= calls.start_ns
+        AND inner_call.start_ns + inner_call.dur_ns <= calls.start_ns + calls.dur_ns
+    )
   UNION ALL
   SELECT device_events.run_id, 'device events are in another step than their call'
   FROM device_events JOIN calls USING (run_id, call_id)

@@ -7,8 +7,9 @@ WITH sums AS (
     sum(memcpys) AS memcpys, sum(memsets) AS memsets,
     sum(launches) AS launches, sum(wall_ns) AS wall_ns,
     CASE WHEN count(device_active_ns) = count(*) THEN sum(device_active_ns) END AS device_active_ns,
-    sum(device_busy_ns) AS device_busy_ns, sum(device_idle_ns) AS device_idle_ns,
-    sum(tklqt_ns) AS tklqt_ns,
+    CASE WHEN count(device_busy_ns) = count(*) THEN sum(device_busy_ns) END AS device_busy_ns,
+    CASE WHEN count(device_idle_ns) = count(*) THEN sum(device_idle_ns) END AS device_idle_ns,
+    CASE WHEN count(tklqt_ns) = count(*) THEN sum(tklqt_ns) END AS tklqt_ns,
     CASE WHEN count(orchestration_ns) = count(*) THEN sum(orchestration_ns) END AS orchestration_ns
   FROM totals
   WHERE trace_id IS NOT NULL AND step_id IS NULL

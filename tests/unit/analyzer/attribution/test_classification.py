@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.attribution import classification
+from analyzer.attribution.kernel_families import kernel_family
 from analyzer.trace import kineto
 
 ELEMENTWISE = (
@@ -131,7 +132,7 @@ NAMES = st.one_of(
 @given(NAMES)
 def test_any_name_has_a_clean_name_a_family_and_a_side(name) -> None:
     assert classification.clean_name(name)
-    assert classification.kernel_family(name)
+    assert kernel_family(name)
     assert classification.is_library_evidence(name) in (True, False)
     assert classification.is_library_paper(name) in (True, False)
 
@@ -164,7 +165,36 @@ def test_any_name_has_a_clean_name_a_family_and_a_side(name) -> None:
     ],
 )
 def test_a_kernel_has_a_family(name, family) -> None:
-    assert classification.kernel_family(name) == family
+    assert kernel_family(name) == family
+
+
+def named_kernels() -> dict[str, list[str]]:
+    """Kernel names of public projects by family: `kernel_names.txt` beside this file."""
+    found: dict[str, list[str]] = {}
+    family = ""
+    text = Path(__file__).with_name("kernel_names.txt").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("= "):
+            family = line[2:]
+        elif line and not line.startswith("#"):
+            found.setdefault(family, []).append(line)
+    return found
+
+
+KERNELS = named_kernels()
+
+
+@pytest.mark.parametrize("family", KERNELS)
+def test_kernels_of_serving_engines_and_libraries_have_their_family(family) -> None:
+    assert {name: kernel_family(name) for name in KERNELS[family]} == dict.fromkeys(
+        KERNELS[family], family
+    )
+
+
+def test_the_table_of_kernel_names_is_large_and_has_no_name_twice() -> None:
+    names = [name for own in KERNELS.values() for name in own]
+    assert len(names) >= 300
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -204,5 +234,5 @@ def test_every_recorded_kernel_has_a_clean_name_and_most_have_a_family(shared_di
             names |= {trace.strings[i] for i in set(rows["name"].tolist())}
     assert all(classification.clean_name(name) for name in names)
     assert all("<" not in classification.clean_name(n) for n in names if "operator" not in n)
-    other = [name for name in names if classification.kernel_family(name) == "other"]
+    other = [name for name in names if kernel_family(name) == "other"]
     assert len(other) <= len(names) / 8

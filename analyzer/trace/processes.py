@@ -1,0 +1,149 @@
+"""A file into which several processes were merged: one trace for each.
+
+Ids are of one process: two ranks may use the same correlations, devices, streams and step names. So
+what each process did is told apart before anything is linked, or the file is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.trace.columns import HAS_CORRELATION
+from analyzer.trace.events import (
+    DEVICE_CATEGORIES,
+    OP_CATEGORIES,
+    FindingKind,
+    Trace,
+    finding,
+    is_call_category,
+)
+from analyzer.trace.stream import TraceError
+
+Ints = npt.NDArray[np.int64]
+
+FINDINGS = {
+    "merged_processes": FindingKind(
+        "note",
+        "the file holds events of {count} processes ({named}); each is loaded as a trace of its "
+        "own, this is {own}",
+    ),
+}
+# What mergers of ranks write before a process or device id: "[TP00] 80".
+_MARK = re.compile(r'^"\[([^\]]+)\] ?')
+
+
+def split_processes(trace: Trace) -> list[Trace]:
+    """Return a trace for each process whose ops or calls are in a trace; mostly the trace itself.
+
+    Raises:
+        TraceError: Which process a device event belongs to cannot be told.
+    """
+    names = _processes(trace)
+    if len(names) < 2:
+        return [trace]
+    owner = _owners(trace, names)
+    parts: list[Trace] = []
+    rest = Counter(trace.counts)
+    for number, name in enumerate(names):
+        rows = trace.rows[owner == number]
+        counts = _counts(trace, rows["category"])
+        rest -= counts
+        told = finding(FINDINGS, "merged_processes", len(names), named=", ".join(names), own=name)
+        parts.append(replace(trace, rows=rows, counts=dict(counts), findings=[told]))
+    # Whatever has no row, metadata and flows, is counted with the first.
+    parts[0].counts = dict(Counter(parts[0].counts) + rest)
+    parts[0].findings = [*trace.findings, *parts[0].findings]
+    for part in parts:
+        part.events = sum(part.counts.values())
+        part.json_bytes = trace.json_bytes if part is parts[0] else 0
+    return parts
+
+
+def _processes(trace: Trace) -> list[str]:
+    """Names of the processes with ops or calls: marks of ranks, where there are some, else pids."""
+    with_ops = _pids(trace, lambda category: category in OP_CATEGORIES)
+    with_calls = _pids(trace, is_call_category)
+    # Some runtimes write calls under the device's number.
+    of_device = _pids(trace, lambda category: category in DEVICE_CATEGORIES)
+    found = sorted(with_ops | (with_calls - of_device))
+    return list(dict.fromkeys(_name(trace, pid) for pid in found))
+
+
+def _pids(trace: Trace, wanted: Callable[[str], bool]) -> set[int]:
+    return set(np.unique(trace.rows["pid"][_rows_of(trace, wanted)]).tolist())
+
+
+def _rows_of(trace: Trace, wanted: Callable[[str], bool]) -> Ints:
+    ids = [i for i, category in trace.categories().items() if wanted(category)]
+    return np.flatnonzero(np.isin(trace.rows["category"], ids))
+
+
+def _name(trace: Trace, pid: int) -> str:
+    text = trace.strings[pid] if pid >= 0 else ""
+    mark = _MARK.match(text)
+    return mark[1] if mark else text
+
+
+def _owners(trace: Trace, names: list[str]) -> Ints:
+    """The number of the process of each row; rows of no process are the first one's."""
+    numbers = {name: number for number, name in enumerate(names)}
+    pids: list[int] = np.unique(trace.rows["pid"]).tolist()
+    by_pid = {pid: numbers.get(_name(trace, pid), -1) for pid in pids}
+    owner = np.array([by_pid[pid] for pid in trace.rows["pid"].tolist()], np.int64)
+    device = _rows_of(trace, lambda category: category in DEVICE_CATEGORIES)
+    unmarked = device[owner[device] < 0]
+    if len(unmarked):
+        owner[unmarked] = _owners_of_device_events(trace, names, owner, unmarked)
+    return np.maximum(owner, 0)
+
+
+def _owners_of_device_events(trace: Trace, names: list[str], owner: Ints, device: Ints) -> Ints:
+    """The process of each device event: the one that used its device alone, or its correlation."""
+    rows = trace.rows
+    calls = _rows_of(trace, is_call_category)
+    calls = calls[((rows["flags"][calls] & HAS_CORRELATION) != 0) & (owner[calls] >= 0)]
+    of_correlation = _single_owners(rows["correlation"][calls], owner[calls])
+    own: list[int] = [of_correlation.get(c, -1) for c in rows["correlation"][device].tolist()]
+    devices: list[tuple[int, int]] = list(
+        zip(rows["device"][device].tolist(), rows["pid"][device].tolist(), strict=True)
+    )
+    users: dict[tuple[int, int], set[int]] = {}
+    for one, process in zip(devices, own, strict=True):
+        if process >= 0:
+            users.setdefault(one, set()).add(process)
+    alone = {one: min(found) for one, found in users.items() if len(found) == 1}
+    result = np.array(
+        [alone.get(one, process) for one, process in zip(devices, own, strict=True)], np.int64
+    )
+    unknown = int((result < 0).sum())
+    if unknown:
+        raise TraceError(
+            f"{trace.path} holds events of {len(names)} processes ({', '.join(names)}), and of "
+            f"{unknown} device events it does not tell whose they are: correlation ids are of one "
+            "process. Give each process's own file."
+        )
+    return result
+
+
+def _single_owners(correlation: Ints, owner: Ints) -> Mapping[int, int]:
+    """The process of each correlation id that only one uses."""
+    found: dict[int, int] = {}
+    for one, process in zip(correlation.tolist(), owner.tolist(), strict=True):
+        found[one] = process if found.get(one, process) == process else -1
+    return found
+
+
+def _counts(trace: Trace, category: Ints) -> Counter[tuple[str, str]]:
+    ids, counts = np.unique(category, return_counts=True)
+    return Counter(
+        {
+            ("X", trace.strings[i]): count
+            for i, count in zip(ids.tolist(), counts.tolist(), strict=True)
+        }
+    )
