@@ -333,13 +333,15 @@ def decompose(a: LinkedTrace, launches: Launches, floor: Floor) -> None:
     base_dispatch = np.where(
         known(launches.replay_dispatch), launches.replay_dispatch, launches.t_dispatch
     )
-    for step in np.unique(launches.step).tolist():
-        here = (launches.step == step) & translated
-        launches.t_base[launches.step == step] = _base(launches, here, base_dispatch, "is_library")
+    order = np.argsort(launches.step, kind="stable")
+    borders = np.flatnonzero(np.diff(launches.step[order])) + 1
+    for places in np.split(order, borders) if len(order) else ():  # one step's launches each
+        here = places[translated[places]]
+        launches.t_base[places] = _base(launches, here, base_dispatch, "is_library")
         paper = _base(launches, here, base_dispatch, "is_library_paper")
         launches.dct[here] = _dct(launches, here, launches.t_base[here], launches.is_library)
         launches.dct_paper[here] = _dct(
-            launches, here, np.full(int(here.sum()), paper, np.int64), launches.is_library_paper
+            launches, here, np.full(len(here), paper, np.int64), launches.is_library_paper
         )
     both = translated & known(launches.dct)
     launches.dft[both] = (launches.t_py + launches.t_dispatch - launches.dct)[both]
@@ -347,12 +349,12 @@ def decompose(a: LinkedTrace, launches: Launches, floor: Floor) -> None:
     launches.dkt_fw[measured] = np.maximum(launches.replay_launch - launches.dkt, 0)[measured]
 
 
-def _base(launches: Launches, here: Bools, dispatch: Ints, rule: str) -> int:
-    plain = here & ~getattr(launches, rule) & ~launches.is_graph
-    return median_ns(dispatch[plain]) if plain.any() else UNKNOWN
+def _base(launches: Launches, here: Ints, dispatch: Ints, rule: str) -> int:
+    plain = here[~getattr(launches, rule)[here] & ~launches.is_graph[here]]
+    return median_ns(dispatch[plain]) if len(plain) else UNKNOWN
 
 
-def _dct(launches: Launches, here: Bools, base: Ints, library: Bools) -> Ints:
+def _dct(launches: Launches, here: Ints, base: Ints, library: Bools) -> Ints:
     above = np.maximum(launches.t_dispatch[here] - base, 0)
     unknown = library[here] & (base == UNKNOWN)
     return np.where(unknown, UNKNOWN, np.where(library[here], above, 0))

@@ -78,7 +78,7 @@ def ledger(a: LinkedTrace, launches: Launches, busy: Measure | None) -> list[Ent
     windows = [(i, step) for i, step in enumerate(a.steps) if step is not a.whole]
     windows.append((-1, a.whole))
     launching = (a.calls.kind > 0) & ~a.calls.bad
-    members = [_threads_of(a, launching, number, step) for number, step in windows]
+    members = _threads_of(a, launching, windows)
     owned = {
         thread: _owned(
             a,
@@ -96,13 +96,21 @@ def ledger(a: LinkedTrace, launches: Launches, busy: Measure | None) -> list[Ent
     return entries
 
 
-def _threads_of(a: LinkedTrace, launching: Bools, number: int, step: Step) -> list[int]:
-    """Threads that launch in a step, the main one first, then by their launches."""
-    here = launching & (a.calls.step == number) if number >= 0 else launching
-    threads, counts = np.unique(a.calls.thread[here], return_counts=True)
-    by_launches: list[int] = threads[np.lexsort((threads, -counts))].tolist()
-    main = [step.thread] if step.thread >= 0 else []
-    return main + [thread for thread in by_launches if thread != step.thread]
+def _threads_of(
+    a: LinkedTrace, launching: Bools, windows: Sequence[tuple[int, Step]]
+) -> list[list[int]]:
+    """Threads that launch in each step, the main one first, then by their launches."""
+    places = np.flatnonzero(launching)
+    order = places[np.argsort(a.calls.step[places], kind="stable")]
+    step_of = a.calls.step[order]
+    found: list[list[int]] = []
+    for number, step in windows:
+        low, high = np.searchsorted(step_of, (number, number + 1)) if number >= 0 else (0, None)
+        threads, counts = np.unique(a.calls.thread[order[low:high]], return_counts=True)
+        by_launches: list[int] = threads[np.lexsort((threads, -counts))].tolist()
+        main = [step.thread] if step.thread >= 0 else []
+        found.append(main + [thread for thread in by_launches if thread != step.thread])
+    return found
 
 
 def _owned(a: LinkedTrace, launches: Launches, thread: int, windows: Sequence[Step]) -> Owned:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="annotations that mark steps, e.g. 'step#*' (repeatable)",
+        help="annotations that mark steps, e.g. 'step#*' (repeatable); needed for your own only",
     )
     parser.add_argument(
         "--capture-trace",

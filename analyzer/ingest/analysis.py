@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzer.attribution import decomposition, ledger, totals
 from analyzer.attribution.decomposition import Floor, Launches
-from analyzer.attribution.events import LinkedTrace, Step
+from analyzer.attribution.events import LinkedTrace
 from analyzer.attribution.intervals import Ints, Measure
 from analyzer.attribution.kernel_identity import KernelIdentities
 from analyzer.attribution.kernel_match import Replayed, RunMatches
@@ -97,11 +97,10 @@ class RunAnalysis:
             launch_kernel_ids=launch_kernel_ids,
             match_tiers=self.matches.tiers(launch_kernel_ids) if self.matches else None,
             ledger=entries,
-            whole=self._totals(linked, launches, busy, None, linked.whole),
-            steps=[
-                self._totals(linked, launches, busy, number, step)
-                for number, step in enumerate(linked.steps)
-            ],
+            whole=self._whole(linked, launches, busy),
+            steps=totals.of_steps(
+                linked, launches, self._floor, [ledger.window(busy, step) for step in linked.steps]
+            ),
         )
         self.ids.first = self.ids.first.after(linked)
         self.wholes.append(analysed.whole)
@@ -112,16 +111,9 @@ class RunAnalysis:
         """Return the totals of all traces so far."""
         return totals.add(self.wholes)
 
-    def _totals(
-        self,
-        linked: LinkedTrace,
-        launches: Launches,
-        busy: Measure | None,
-        number: int | None,
-        step: Step,
-    ) -> Totals:
-        window, wall_ns = ledger.window(busy, step), step.end - step.start
-        return totals.of_step(linked, launches, self._floor, number, wall_ns, window)
+    def _whole(self, linked: LinkedTrace, launches: Launches, busy: Measure | None) -> Totals:
+        window, wall_ns = ledger.window(busy, linked.whole), linked.whole.end - linked.whole.start
+        return totals.of_step(linked, launches, self._floor, None, wall_ns, window)
 
     def _durations(self, linked: LinkedTrace, kernel_ids: Ints) -> Ints:
         """The duration of each kernel identity in this trace, in ns: that of its last execution."""

@@ -40,7 +40,7 @@ class Run:
     prompt_len: int | None  # tokens of a prompt
     new_tokens: int | None  # tokens generated for each sequence
     gpu: str | None  # its name, by the trace or the manifest
-    step_annotation: str  # globs that marked the steps, comma separated; "" is the whole trace
+    step_annotation: str  # globs that were asked for, comma separated
     phases: str | None  # JSON: the manifest's plan of phases
     manifest: str | None  # JSON: the whole manifest; None for a bare trace
     trace_metadata: str | None  # JSON: top-level fields of the first trace

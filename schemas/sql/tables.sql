@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS runs (
   prompt_len BIGINT,             -- tokens
   new_tokens BIGINT,             -- tokens generated for each sequence
   gpu VARCHAR,                   -- Kineto: deviceProperties[].name, or the manifest
-  step_annotation VARCHAR,       -- globs that marked the steps, comma separated; '' = whole trace
+  step_annotation VARCHAR,       -- globs that were asked for, comma separated; see traces.step_source
   phases VARCHAR,                -- JSON: the manifest's phase plan
   manifest VARCHAR,              -- JSON: the whole manifest; NULL for a bare trace
   trace_metadata VARCHAR         -- JSON: top-level fields of the first trace, without events and logs

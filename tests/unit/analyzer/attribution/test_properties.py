@@ -118,6 +118,17 @@ def test_accounts_add_up_to_wall_time_and_exposed_to_idle_time(analyse, built, f
         assert mains == ({step.thread} if step.thread >= 0 else set())
 
 
+@given(traces(), FLOORS)
+def test_totals_of_all_steps_are_those_of_each(analyse, built, floor) -> None:
+    a, launches, floor = analyse(built, floor)
+    windows = [ledger.window(ledger.busy_measure(a), step) for step in a.steps]
+    one_by_one = [
+        totals.of_step(a, launches, floor, number, step.end - step.start, window)
+        for number, (step, window) in enumerate(zip(a.steps, windows, strict=True))
+    ]
+    assert totals.of_steps(a, launches, floor, windows) == one_by_one
+
+
 @settings(max_examples=150)
 @given(traces(), FLOORS)
 def test_parts_of_the_launches_sum_to_the_totals(analyse, built, floor) -> None:
