@@ -7,6 +7,7 @@ in a fresh process, by
 
     hostbound          `analyzer ingest`: read, link, match, decompose, store; with the C scanner
     hostbound-pure     the same with HOSTBOUND_PURE_SCANNER=1, as where no compiler was found
+    hostbound, .sqlite the same of an export of Nsight Systems of that size (`tile_nsys.py`)
     json.load          Python's own parser on the whole document, nothing else
     HTA                HolisticTraceAnalysis in an environment of its own: load, kernel breakdown,
                        launch statistics. On the 1 GB file only with --hta-large: it takes minutes
@@ -42,6 +43,7 @@ REAL_TRACES = (
     ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512" / "trace.json.gz",
 )
 
+SUFFIXES = ("json", "sqlite")
 JSON_LOAD = "import json, sys\nwith open(sys.argv[1], 'rb') as f:\n    json.load(f)\n"
 
 HTA = """
@@ -73,9 +75,10 @@ def main() -> int:
     parser.add_argument("--hta-large", action="store_true", help="HTA on files above 300 MB too")
     parser.add_argument("--skip-hta", action="store_true", help="leave HTA out")
     parser.add_argument("--generate", type=int, metavar="MB", help="only make that trace, and stop")
+    parser.add_argument("--kind", choices=SUFFIXES, default="json", help="what --generate makes")
     arguments = parser.parse_args()
     if arguments.generate:
-        generate(arguments.generate)
+        generate(arguments.generate, arguments.kind)
         return 0
 
     about = environment("hostbound", "duckdb", "polars", "pyarrow", "numpy", "msgspec", "isal")
@@ -86,6 +89,9 @@ def main() -> int:
         about["traces"][trace.name] = {"json_bytes": trace.stat().st_size, **facts}
         results += hostbound(trace, arguments.repeat, pure=False)
         results += hostbound(trace, 1, pure=True)
+        export, facts = prepared(size, "sqlite")
+        about["traces"][export.name] = {"bytes": export.stat().st_size, **facts}
+        results += hostbound(export, arguments.repeat, pure=False)
         done = measure("json.load", trace, [sys.executable, "-c", JSON_LOAD, str(trace)])
         results += rows("json.load", trace, [done])
         if not arguments.skip_hta and (size <= 300 or arguments.hta_large):
@@ -108,28 +114,29 @@ def main() -> int:
 # ---- traces -------------------------------------------------------------------------------------
 
 
-def generate(size: int) -> None:
+def generate(size: int, kind: str) -> None:
     """Make the trace of `size` MB and note how many events it has; runs in a process of its own."""
-    from benchmarks.tile_trace import (
-        tile,  # deferred: the measuring process stays small, see `measure`
-    )
+    # Deferred: the measuring process stays small, see `measure`.
+    from benchmarks import tile_nsys, tile_trace
 
     source = next(path for path in REAL_TRACES if path.is_file())
-    target = trace_path(size)
+    target = trace_path(size, kind)
     target.parent.mkdir(parents=True, exist_ok=True)
+    tile = tile_nsys.tile if kind == "sqlite" else tile_trace.tile
     events = tile(source, target, size * 1_000_000)
     name = source.parent.name if source.name == "trace.json.gz" else source.name
     facts = {"events": events, "tiled_from": name.removesuffix(".json.gz")}
     facts_path(target).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def prepared(size: int) -> tuple[Path, dict[str, Any]]:
+def prepared(size: int, kind: str = "json") -> tuple[Path, dict[str, Any]]:
     """Return the trace of `size` MB, made if need be, in the page cache, and its facts."""
-    trace = trace_path(size)
+    trace = trace_path(size, kind)
     if not facts_path(trace).is_file():
         say(f"making {trace.name} ...")
         subprocess.run(
-            [sys.executable, "-m", "benchmarks.ingest", "--generate", str(size)], check=True
+            [sys.executable, "-m", "benchmarks.ingest", "--generate", str(size), "--kind", kind],
+            check=True,
         )
     with trace.open("rb") as stream:
         while stream.read(1 << 24):
@@ -137,12 +144,12 @@ def prepared(size: int) -> tuple[Path, dict[str, Any]]:
     return trace, json.loads(facts_path(trace).read_text(encoding="utf-8"))
 
 
-def trace_path(size: int) -> Path:
-    return DATA / f"tiled-{size}MB.json"
+def trace_path(size: int, kind: str) -> Path:
+    return DATA / f"tiled-{size}MB.{kind}"
 
 
 def facts_path(trace: Path) -> Path:
-    return trace.with_suffix(".facts.json")
+    return trace.with_name(f"{trace.name}.facts.json")
 
 
 # ---- systems ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ FEWEST_CLEAN_SAMPLES = 20
 _GRAPH = classification.LAUNCH_KINDS.index("graph")
 _KERNEL_LAUNCH = classification.LAUNCH_KINDS.index("kernel")
 _KERNEL = DEVICE_KINDS.index("kernel")
+_GRAPH_REPLAY = DEVICE_KINDS.index("graph")
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Launches:
     """One entry for each kernel launch and graph launch that was executed, in order of start.
 
     `first` is the first kernel (index among device events, -1 if none); durations in ns, UNKNOWN =
-    NULL.
+    NULL. A graph replay recorded as one block has unknown kernels, of unknown time.
     """
 
     call: Ints
@@ -93,6 +94,11 @@ def spans(a: LinkedTrace) -> Launches:
     has = first >= 0
     t_launch = np.full(n, UNKNOWN, np.int64)
     t_launch[has] = device.start[first[has]] - calls.start[call[has]]
+    owner, starts = _opaque_replays(a)
+    opaque = np.isin(call, owner)
+    kernels[opaque] = t_exec[opaque] = UNKNOWN
+    opaque &= np.isin(call, owner[known(starts)])
+    t_launch[opaque] = starts[np.searchsorted(owner, call[opaque])] - calls.start[call[opaque]]
     bad_first = has & device.bad[np.maximum(first, 0)] if len(device.bad) else np.zeros(n, bool)
     t_launch[bad_first] = UNKNOWN
     clean = np.zeros(n, bool)
@@ -161,6 +167,19 @@ def _first_kernels(a: LinkedTrace, call: Ints) -> tuple[Ints, Ints, Ints]:
     first[count > 0] = kernels[begin[count > 0]]
     running = np.concatenate(([0], np.cumsum((device.end - device.start)[kernels])))
     return first, count.astype(np.int64), running[stop] - running[begin]
+
+
+def _opaque_replays(a: LinkedTrace) -> tuple[Ints, Ints]:
+    """The calls whose graph replay was recorded as one block, sorted, and when it started; UNKNOWN
+    if its time is bad.
+    """
+    device = a.device
+    replays = np.flatnonzero((device.kind == _GRAPH_REPLAY) & (device.call >= 0))
+    start = np.where(device.bad[replays], UNKNOWN, device.start[replays])
+    # Known starts first: of several replays the first counts.
+    order = np.lexsort((start, ~known(start), device.call[replays]))
+    owner, first = np.unique(device.call[replays][order], return_index=True)
+    return owner, start[order][first]
 
 
 def _stream_busy_until(a: LinkedTrace) -> Ints:

@@ -30,7 +30,7 @@ from analyzer.trace.events import (
     unread,
 )
 
-DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia")
+DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia", "graph")
 
 # An event this far from the trace's middle, or this long, has lost its clock.
 LOST_CLOCK_NS = 30 * 86_400 * 10**9
@@ -102,12 +102,14 @@ class Calls:
 
 @dataclass
 class DeviceEvents:
-    """Kernels, copies, memsets (and MTIA events).
+    """Kernels, copies, memsets (MTIA events, and graph replays recorded as one block each).
 
     Attributes:
         kind: Place in DEVICE_KINDS.
         dur: As written; `end` is `start` where the time is bad.
         lane: Ordinal of (device, stream).
+        capture_thread, capture_start: Where and when its graph node was captured, if the trace
+            tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
             when its graph was captured.
@@ -130,6 +132,8 @@ class DeviceEvents:
     has_bytes: Bools
     config: Ints
     lane: Ints
+    capture_thread: Ints
+    capture_start: Ints
     call: Ints = field(default_factory=_unlinked)
     op: Ints = field(default_factory=_unlinked)
     replay_op: Ints = field(default_factory=_unlinked)
@@ -368,6 +372,8 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
     device = np.where(device >= 0, device, rows.column("pid", at))
     stream = np.where(stream >= 0, stream, rows.column("tid", at))
     _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
+    captured_in = rows.trace.captured_in
+    captured = np.full(len(at), -1, np.int64) if captured_in is None else captured_in[at]
     return DeviceEvents(
         index=rows.column("index", at),
         kind=kind,
@@ -385,6 +391,8 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         has_bytes=rows.has(HAS_BYTES, at),
         config=rows.column("config", at),
         lane=lane,
+        capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
+        capture_start=rows.start[captured],
     )
 
 

@@ -60,16 +60,16 @@ def captures(source: LinkedTrace) -> list[Captured]:
 def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> None:
     """Give the kernels of graph replays the op and shapes of their captured launches.
 
+    Those that have them by the capture of their graph node keep them.
+
     New texts are appended to `target.trace.strings`. Adds a finding that counts what resolved.
     """
     calls, device, trace = target.calls, target.device, target.trace
-    graph = classification.LAUNCH_KINDS.index("graph")
-    replays = np.flatnonzero((calls.kind == graph) & (calls.device_events > 0))
-    if not len(replays):
-        return
     members = np.flatnonzero(device.graph_index >= 0)
+    if not len(members):
+        return
     members = members[np.lexsort((device.graph_index[members], device.call[members]))]
-    bounds = np.searchsorted(device.call[members], replays)
+    replays, begins, counts = np.unique(device.call[members], return_index=True, return_counts=True)
     ids: dict[str, int] = {}
 
     def text_id(text: str | None) -> int:
@@ -80,13 +80,13 @@ def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> Non
             trace.strings.append(text)
         return ids[text]
 
+    by_node = int((device.replay_op[members] >= 0).sum())
     resolved = by_name = left_over = 0
     last = -1
-    for replay, begin in sorted(
-        zip(replays.tolist(), bounds.tolist(), strict=True),
-        key=lambda pair: int(calls.start[pair[0]]),
-    ):
-        events = members[begin : begin + int(calls.device_events[replay])]
+    for i in np.argsort(calls.start[replays], kind="stable").tolist():
+        events = members[begins[i] : begins[i] + counts[i]]
+        if (device.replay_op[events] >= 0).any():
+            continue
         name_ids: list[int] = device.name[events].tolist()
         kind_ids: list[int] = device.kind[events].tolist()
         names = [trace.strings[i] for i in name_ids]
@@ -101,22 +101,29 @@ def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> Non
         resolved += len(events)
         by_name += len(events) * found.by_name
         left_over = max(left_over, len(ops) - len(events))
-    trace.findings.append(_resolution(len(members), resolved, by_name, left_over, bool(captured)))
+    trace.findings.append(
+        _resolution(len(members), by_node, resolved, by_name, left_over, bool(captured))
+    )
 
 
 def _resolution(
-    total: int, resolved: int, by_name: int, left_over: int, has_capture: bool
+    total: int, by_node: int, resolved: int, by_name: int, left_over: int, has_capture: bool
 ) -> Finding:
     """How many device events of graph replays got their op, and why not all."""
+    resolved += by_node
     if resolved == total:
         how = "names agree"
-        if by_name < resolved:
+        if by_node:
+            how = "each by the capture of its graph node"
+        elif by_name < resolved:
             how = "matched by order and kind: the calls name no kernel"
         if left_over:
             how += f"; {left_over} captured launch{'es' * (left_over > 1)} left over: not replayed"
         return evidence.found("graph_ops", resolved, total=total, how=how)
     why = "the trace holds no capture; name one with --capture-trace"
-    if has_capture:
+    if by_node:
+        why = "no operator stands around the capture of their nodes"
+    elif has_capture:
         why = "no capture in the trace matches them"
     return evidence.found("graph_without_capture", total - resolved, total=total, why=why)
 

@@ -33,11 +33,13 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     Findings about times, links and steps are added to `trace.findings`.
     """
     linked, annotations, unread = split_by_class(trace)
-    trace.rows = np.array(trace.rows[:0])
+    trace.rows, trace.captured_in = np.array(trace.rows[:0]), None
     evidence.check_events(trace, unread)
     evidence.check_times(linked)
-    _link_calls(linked.ops, linked.calls, *_link_ops(linked.ops))
+    ops, nest = _link_ops(linked.ops)
+    _link_calls(linked.ops, linked.calls, ops, nest)
     _link_device(linked.calls, linked.device)
+    _link_captured(linked.ops, linked.device, ops, nest)
     _mark_captures(trace, linked.calls)
     steps.find_steps(linked, annotations, step_globs)
     steps.assign_steps(linked)
@@ -92,6 +94,14 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     _number_graph_events(calls, device)
 
 
+def _link_captured(ops: Ops, device: DeviceEvents, real: Ints, nest: Nest) -> None:
+    """Device events of graphs take the op around the capture of their node, if that is known."""
+    at = np.flatnonzero(device.capture_thread >= 0)
+    inner = nest.innermost(device.capture_thread[at], device.capture_start[at])
+    at, op = at[inner >= 0], real[inner[inner >= 0]]
+    device.replay_op[at], device.replay_shape[at] = ops.name[op], ops.shape[op]
+
+
 def _fold_nested(calls: Calls, device: DeviceEvents) -> None:
     """Make one launch of a launch call and those within it: a driver call in a runtime call.
 
@@ -128,7 +138,8 @@ def _mark_launches(calls: Calls, device: DeviceEvents) -> None:
 def _number_graph_events(calls: Calls, device: DeviceEvents) -> None:
     """Set the place of each device event among those of its graph launch; -1 for others."""
     device.graph_index = np.full(len(device.start), -1, np.int64)
-    graph = np.flatnonzero(device.call >= 0)
+    # A replay recorded as one block tells nothing of its events.
+    graph = np.flatnonzero((device.call >= 0) & (device.kind != DEVICE_KINDS.index("graph")))
     graph = graph[calls.kind[device.call[graph]] == classification.LAUNCH_KINDS.index("graph")]
     order = graph[np.lexsort((device.index[graph], device.start[graph], device.call[graph]))]
     owner = device.call[order]

@@ -26,7 +26,7 @@ _GRAPH = classification.LAUNCH_KINDS.index("graph")
 class Totals:
     """One row of the table `totals`; the columns are explained there."""
 
-    kernels: int
+    kernels: int | None
     memcpys: int
     memsets: int
     launches: int
@@ -192,7 +192,9 @@ def _totals(
     t_py = _sum(launches.t_py[with_op]) if measured.launches else None
     t_dispatch = _sum(launches.t_dispatch[with_op]) if measured.launches else None
     orchestration = None if kt is None else (t_py or 0) + (t_dispatch or 0) + kt
-    active = int(duration[kind[0]].sum()) if measured.device else None
+    # Replays recorded as one block hide their kernels.
+    is_opaque = bool(kind[DEVICE_KINDS.index("graph")].any())
+    active = int(duration[kind[0]].sum()) if measured.device and not is_opaque else None
     busy = _busy(device) if measured.device else None
     outside = device.step < 0
     whole = is_whole and measured.device
@@ -205,7 +207,7 @@ def _totals(
         kt_fw = kt_fw_low if not (~matched & ~launches.is_graph).any() else None
     t_launch = launches.t_launch[known(launches.t_launch)]
     return Totals(
-        kernels=int(kind[0].sum()),
+        kernels=None if is_opaque else int(kind[0].sum()),
         memcpys=int(kind[1].sum()),
         memsets=int(kind[2].sum()),
         launches=len(launches.call),
@@ -221,7 +223,9 @@ def _totals(
         device_busy_ns=busy,
         device_event_sum_ns=int(duration.sum()) if measured.device else None,
         orphan_device_ns=int(duration[orphan].sum()),
-        active_outside_steps_ns=int(duration[kind[0] & outside].sum()) if whole else None,
+        active_outside_steps_ns=(
+            int(duration[kind[0] & outside].sum()) if whole and not is_opaque else None
+        ),
         event_sum_outside_steps_ns=int(duration[outside].sum()) if whole else None,
         busy_in_window_ns=window.busy_ns,
         device_idle_ns=window.idle_ns,

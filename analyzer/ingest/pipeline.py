@@ -43,7 +43,7 @@ class Prepared:
     json_bytes: int
     read_seconds: float
     analyse_seconds: float
-    kernels: int
+    kernels: int | None
     steps: int
 
 

@@ -13,11 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from analyzer.errors import AnalyzerError
+from analyzer.trace import formats
 from schemas import run_directory
 from schemas.manifest import Manifest
 from schemas.run_directory import file_sha256
 
-TRACE_SUFFIXES = (".json", ".json.gz")
+TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite")
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,12 @@ class SourceFile:
     @cached_property
     def sha256(self) -> str:
         """Hash of the file's bytes, read when first asked for: large files are hashed while they
-        are read.
+        are read. A folder's is that of its files' names and hashes.
         """
         try:
+            if self.path.is_dir():
+                lines = [f"{file.name} {file_sha256(file)}" for file in _files_in(self.path)]
+                return hashlib.sha256("\n".join(lines).encode()).hexdigest()
             return file_sha256(self.path)
         except OSError as error:
             raise AnalyzerError(f"{self.path} cannot be read: {error.strerror}.") from error
@@ -71,9 +75,9 @@ class Source:
 
 
 def trace_name(path: Path) -> str:
-    """A run's default name: the file name up to .json, or the folder's name."""
+    """A run's default name: the file name up to .json or .sqlite, or the folder's name."""
     name = path.name
-    for suffix in (".json.gz", ".json"):
+    for suffix in (".json.gz", ".json", ".sqlite"):
         if name.endswith(suffix):
             name = name[: -len(suffix)]
             break
@@ -92,7 +96,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
             raise AnalyzerError(
                 f"{path} does not exist; give a trace file, a run directory or a folder of them."
             )
-        if path.is_file() or (path / run_directory.MANIFEST).is_file():
+        if (
+            path.is_file()
+            or (path / run_directory.MANIFEST).is_file()
+            or formats.is_trace_folder(path)
+        ):
             found.append(path)
             continue
         if not path.is_dir():
@@ -101,7 +109,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
         try:
             for entry in sorted(path.iterdir()):
                 if entry.is_dir():
-                    inside += [entry] if (entry / run_directory.MANIFEST).is_file() else []
+                    is_run = (entry / run_directory.MANIFEST).is_file()
+                    inside += [entry] if is_run or formats.is_trace_folder(entry) else []
                 elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
                     inside.append(entry)
         except OSError as error:
@@ -110,7 +119,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
             run_directory.read_manifest(path)  # says what is missing
         if not inside:
             raise AnalyzerError(
-                f"{path} holds no run directory and no trace (*.json, *.json.gz); give one of them."
+                f"{path} holds no run directory and no trace (*.json, *.json.gz, "
+                "*.sqlite); give one of them."
             )
         found += inside
     return list(dict.fromkeys(found))
@@ -123,7 +133,7 @@ def describe(path: Path, name: str | None, options: Options) -> Source:
     Raises:
         AnalyzerError, RunDirectoryError: It cannot be read, or is not what its manifest says.
     """
-    if path.is_dir():
+    if path.is_dir() and not formats.is_trace_folder(path):
         return _run_directory(path, name, options)
     files = [_file(path, "trace")]
     if options.capture_trace:
@@ -168,8 +178,14 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
     return Source(path, name or manifest.name or path.name, manifest, tuple(files), options)
 
 
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.is_file())
+
+
 def _file(path: Path, role: str) -> SourceFile:
     try:
+        if path.is_dir():
+            return SourceFile(path, role, sum(file.stat().st_size for file in _files_in(path)))
         return SourceFile(path, role, path.stat().st_size)
     except OSError as error:
         raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error

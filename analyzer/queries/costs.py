@@ -29,7 +29,7 @@ Ledger = dict[str, AccountTime]  # by account, in their fixed order
 class Activity:
     """What was launched and ran in a span; counts and times, which add up over spans."""
 
-    kernels: int  # kernels that ran
+    kernels: int | None  # kernels that ran; None with graph replays recorded as one block
     memcpys: int  # copies that ran
     memsets: int  # memsets that ran
     launches: int  # kernel launches and graph launches
@@ -41,7 +41,8 @@ class Activity:
     clean_launches: int  # launches on a stream that was seen idle
     bad_time_events: int  # events with unsound times, in no sum
     wall_ns: int  # of the launching thread, from start to end
-    device_active_ns: int | None  # sum of kernel durations; None without device events
+    # Sum of kernel durations; None without device events, or as `kernels`.
+    device_active_ns: int | None
     device_busy_ns: int | None  # union of all device events, per device, then summed
     device_event_sum_ns: int | None  # sum of all device events
     orphan_device_ns: int  # of it, orphans

@@ -42,6 +42,7 @@ _CATEGORIES = {
     "memcpy": "gpu_memcpy",
     "memset": "gpu_memset",
     "mtia": "mtia_ccp_events",
+    "graph": "gpu_graph",
 }
 
 

@@ -122,19 +122,21 @@ def phase_figures(steps: Sequence[Step]) -> dict[str, PhaseFigures]:
 
 
 def _median(values: Sequence[int | None]) -> int | None:
+    """The median, rounded; None if a value is unknown."""
     known = [value for value in values if value is not None]
     return round(median(known)) if len(known) == len(values) else None
 
 
 def _kernels_per_token(run: Run, steps: Sequence[Step]) -> float | None:
     """Kernels of a decode step for each sequence's token; a generate call without steps by its
-    tokens.
+    tokens. None if a step's are unknown.
     """
-    decode = [step for step in steps if step.phase == "decode"]
-    if decode:
-        return sum(step.kernels for step in decode) / len(decode)
-    tokens = run.new_tokens
-    return sum(step.kernels for step in steps) / tokens if tokens else None
+    decode = [step.kernels for step in steps if step.phase == "decode"]
+    kernels = [n for n in decode or [step.kernels for step in steps] if n is not None]
+    tokens = len(decode) or run.new_tokens
+    if len(kernels) < len(decode or steps) or not tokens:
+        return None
+    return sum(kernels) / tokens
 
 
 def _inflation(
@@ -184,7 +186,13 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
     known = {name: ns for name, ns in parts.items() if ns}
     largest = max(known, key=lambda name: known[name]) if known else None
     sentences: list[str] = []
-    if "kernels" in unsupported:
+    if totals.kernels is None:
+        sentences.append(
+            "CUDA graphs were recorded as one block a replay, without their kernels, so kernel "
+            "counts, T_DeviceActive and HDBI are unknown; record again with `nsys profile "
+            "--cuda-graph-trace=node`."
+        )
+    elif "kernels" in unsupported:
         sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
     elif not totals.launches:
         sentences.append(

@@ -5,7 +5,7 @@ WITH measured AS (
   SELECT
     steps.run_id,
     count(*) AS steps,
-    sum(totals.kernels)::BIGINT AS kernels,
+    CASE WHEN count(totals.kernels) = count(*) THEN sum(totals.kernels)::BIGINT END AS kernels,
     sum(totals.launches)::BIGINT AS launches,
     CASE WHEN count(totals.device_active_ns) = count(*) THEN sum(totals.device_active_ns)::BIGINT END
       AS device_active_ns,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.trace.columns import Rows
 
@@ -27,6 +28,7 @@ DEVICE_CATEGORIES = {
     "gpu_memset": "memset",
     "memset": "memset",
     "mtia_ccp_events": "mtia",
+    "gpu_graph": "graph",
 }
 ANNOTATION_CATEGORIES = ("user_annotation",)
 PYTHON_CATEGORIES = ("python_function",)
@@ -48,6 +50,9 @@ IGNORED_CATEGORIES = (
     "mtia_insight",
     "mtia_counters",
     "hpu_op",
+    "graph_node",
+    "cuda_backtrace",
+    "nvtx",
 )
 
 
@@ -125,6 +130,8 @@ class Trace:
         json_bytes: Length of the document.
         metadata: The document's fields beside its events.
         thread_names: thread_name metadata by (pid, tid) JSON texts.
+        captured_in: For each row the place in `rows` of the event in which its graph node was
+            captured, -1 for none. None: the format does not tell.
     """
 
     path: Path
@@ -137,6 +144,7 @@ class Trace:
     metadata: dict[str, Any]
     thread_names: dict[tuple[str, str], str]
     findings: list[Finding] = field(default_factory=list[Finding])
+    captured_in: npt.NDArray[np.int64] | None = None
 
     def categories(self) -> dict[int, str]:
         """String id of each category that occurs, with its lower-case text."""

@@ -6,16 +6,22 @@ from pathlib import Path
 
 from analyzer.trace import kineto
 from analyzer.trace.events import Trace
+from analyzer.trace.nsys import reader as nsys
 from analyzer.trace.reader import DEFAULTS, ReadOptions, TraceReader
 
 # The first that recognises a file reads it. Kineto is last and also gets what nobody recognises:
 # its errors say what the file holds instead of a trace.
-READERS: tuple[TraceReader, ...] = (kineto,)
+READERS: tuple[TraceReader, ...] = (nsys, kineto)
 
 
 def reader_of(path: Path) -> TraceReader:
     """Return the reader of a file, told by the file's content."""
     return next((reader for reader in READERS if reader.sniff(path)), READERS[-1])
+
+
+def is_trace_folder(path: Path) -> bool:
+    """Return whether a folder as a whole is one trace."""
+    return path.is_dir() and any(reader.sniff(path) for reader in READERS)
 
 
 def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:

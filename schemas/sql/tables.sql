@@ -207,7 +207,7 @@ CREATE TABLE IF NOT EXISTS device_events (
   device_event_id INTEGER,
   trace_id INTEGER,
   event_index BIGINT,
-  kind VARCHAR,                  -- kernel | memcpy | memset | mtia
+  kind VARCHAR,                  -- kernel | memcpy | memset | mtia | graph (a replay recorded as one block)
   name_id INTEGER,               -- Kineto: name
   kernel_id INTEGER,             -- kernels.kernel_id; NULL for memcpy, memset
   device VARCHAR,                -- Kineto: args.device, else pid
@@ -231,7 +231,7 @@ CREATE TABLE IF NOT EXISTS launches (
   trace_id INTEGER,
   step_id INTEGER,
   kernel_id INTEGER,             -- of its (first) kernel; NULL without device event
-  kernels BIGINT,                -- kernels it started
+  kernels BIGINT,                -- kernels it started; NULL for a graph replay recorded as one block
   is_graph BOOLEAN,
   t_py_ns BIGINT,                -- NULL without op
   t_dispatch_ns BIGINT,          -- less memory, wait and module-loading calls on the way
@@ -276,7 +276,8 @@ CREATE TABLE IF NOT EXISTS totals (
   clean_launches BIGINT,
   bad_time_events BIGINT,
   wall_ns BIGINT,
-  device_active_ns BIGINT,       -- sum of kernel durations; NULL, as all device times, without device events
+  -- Sum of kernel durations; NULL, as all device times, without device events; as kernels, with opaque graph replays.
+  device_active_ns BIGINT,
   device_busy_ns BIGINT,         -- union of all device events, per device, then summed
   device_event_sum_ns BIGINT,    -- sum of all device events
   orphan_device_ns BIGINT,       -- of it, orphans

@@ -13,12 +13,15 @@ WITH device_scoped AS (
 device_sums AS (
   SELECT
     run_id, trace_id, step_id,
-    count(*) FILTER (kind = 'kernel') AS kernels,
+    -- Graph replays that were recorded as one block hide their kernels.
+    bool_or(kind = 'graph') AS is_opaque,
+    CASE WHEN NOT bool_or(kind = 'graph') THEN count(*) FILTER (kind = 'kernel') END AS kernels,
     count(*) FILTER (kind = 'memcpy') AS memcpys,
     count(*) FILTER (kind = 'memset') AS memsets,
     count(*) FILTER (is_orphan) AS orphan_device_events,
     count(*) FILTER (bad_time) AS bad_times,
-    coalesce(sum(ns) FILTER (kind = 'kernel'), 0) AS device_active_ns,
+    CASE WHEN NOT bool_or(kind = 'graph')
+      THEN coalesce(sum(ns) FILTER (kind = 'kernel'), 0) END AS device_active_ns,
     coalesce(sum(ns) FILTER (is_orphan), 0) AS orphan_device_ns,
     sum(ns) AS device_event_sum_ns
   FROM device_scoped
@@ -73,16 +76,18 @@ outside AS (
 ),
 figures AS (
   SELECT totals.run_id, totals.trace_id, totals.step_id, unnest([
-    {'name': 'kernels', 'kept': totals.kernels, 'found': coalesce(device_sums.kernels, 0)},
+    {'name': 'kernels', 'kept': totals.kernels,
+      'found': CASE WHEN device_sums.run_id IS NULL THEN 0 ELSE device_sums.kernels END},
     {'name': 'memcpys', 'kept': totals.memcpys, 'found': coalesce(device_sums.memcpys, 0)},
     {'name': 'memsets', 'kept': totals.memsets, 'found': coalesce(device_sums.memsets, 0)},
     {'name': 'orphan_device_events', 'kept': totals.orphan_device_events,
       'found': coalesce(device_sums.orphan_device_events, 0)},
     {'name': 'device_active_ns', 'kept': totals.device_active_ns,
-      'found': CASE WHEN seen.device_events > 0 THEN coalesce(device_sums.device_active_ns, 0) END},
+      'found': CASE WHEN seen.device_events > 0 AND device_sums.is_opaque IS NOT TRUE
+        THEN coalesce(device_sums.device_active_ns, 0) END},
     {'name': 'active_outside_steps_ns', 'kept': totals.active_outside_steps_ns,
       'found': CASE WHEN totals.step_id IS NULL AND seen.device_events > 0
-        THEN coalesce(outside.active_ns, 0) END},
+        AND device_sums.is_opaque IS NOT TRUE THEN coalesce(outside.active_ns, 0) END},
     {'name': 'event_sum_outside_steps_ns', 'kept': totals.event_sum_outside_steps_ns,
       'found': CASE WHEN totals.step_id IS NULL AND seen.device_events > 0
         THEN coalesce(outside.ns, 0) END},

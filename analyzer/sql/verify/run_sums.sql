@@ -3,9 +3,12 @@
 WITH sums AS (
   SELECT
     run_id,
-    sum(kernels) AS kernels, sum(memcpys) AS memcpys, sum(memsets) AS memsets,
-    sum(launches) AS launches, sum(wall_ns) AS wall_ns, CASE WHEN count(device_active_ns) = count(*) THEN sum(device_active_ns) END AS device_active_ns,
-    CASE WHEN count(device_busy_ns) = count(*) THEN sum(device_busy_ns) END AS device_busy_ns, CASE WHEN count(device_idle_ns) = count(*) THEN sum(device_idle_ns) END AS device_idle_ns,
+    CASE WHEN count(kernels) = count(*) THEN sum(kernels) END AS kernels,
+    sum(memcpys) AS memcpys, sum(memsets) AS memsets,
+    sum(launches) AS launches, sum(wall_ns) AS wall_ns,
+    CASE WHEN count(device_active_ns) = count(*) THEN sum(device_active_ns) END AS device_active_ns,
+    CASE WHEN count(device_busy_ns) = count(*) THEN sum(device_busy_ns) END AS device_busy_ns,
+    CASE WHEN count(device_idle_ns) = count(*) THEN sum(device_idle_ns) END AS device_idle_ns,
     CASE WHEN count(tklqt_ns) = count(*) THEN sum(tklqt_ns) END AS tklqt_ns,
     CASE WHEN count(orchestration_ns) = count(*) THEN sum(orchestration_ns) END AS orchestration_ns
   FROM totals

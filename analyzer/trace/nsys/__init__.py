@@ -1,0 +1,1 @@
+"""Exports of Nsight Systems; `reader` is the interface."""
