@@ -30,7 +30,14 @@ from schemas.endpoint import parse_endpoint
 from schemas.packing import open_archive
 from schemas.run_directory import file_sha256
 from schemas.upload_client import Uploader
-from support.team_server import PATIENCE_S, TeamServer, analyzer, free_port, make_distinct_run
+from support.team_server import (
+    PATIENCE_S,
+    TeamServer,
+    analyzer,
+    free_port,
+    make_distinct_run,
+    wait_for,
+)
 from tests.support.tracebuilder import TraceBuilder
 from webapp import session, uploads
 
@@ -297,7 +304,9 @@ def test_a_client_that_is_killed_again_and_again_deletes_nothing_too_early(
     killed = 0
     for number in range(6):
         with subprocess.Popen([*command, *(first if number == 0 else [])]) as client:
-            time.sleep(0.3 + dice.random() * 0.5)
+            if number == 0:  # from then on the file is this client's to delete
+                wait_for(lambda: any(spool.entries()) or blob.exists(), "the file in the spool")
+            time.sleep(dice.random() * 0.8)
             killed += client.poll() is None
             client.kill()
         assert path.exists() or blob.exists()
