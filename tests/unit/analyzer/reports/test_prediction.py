@@ -120,7 +120,7 @@ def test_a_run_with_replays_uses_its_own_gaps_and_leaves_waits_out(
     assert value.gap.source == "this run's own replays"
 
 
-def test_a_step_on_two_devices_is_not_foretold_as_one_graph(
+def test_a_step_on_two_devices_is_not_predicted_as_one_graph(
     trace: TraceBuilder, tmp_path: Path
 ) -> None:
     built = step_trace(trace)
@@ -149,7 +149,7 @@ def test_a_run_of_graphs_is_not_predicted_as_graphs_again(samples: Path) -> None
     assert value.gap.source == "this run's own replays"
 
 
-def test_the_eager_run_foretells_the_graph_of_the_same_model(samples: Path) -> None:
+def test_the_eager_run_predicts_the_graph_of_the_same_model(samples: Path) -> None:
     """Recorded: 1.51 ms as one graph, of 34 kernels more (a mask that the capture asked for)."""
     (one,) = ask(samples, "gpt2-prefill-bs1-s512", "graphs").predictions
 
