@@ -113,7 +113,8 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
             values = [ns for step in own if (ns := getattr(step, key)) is not None]
             yield result(metric, "ns", tags, values)
         for metric, key in STEP_COUNTS.items():
-            yield result(metric, "count", tags, [getattr(step, key) for step in own])
+            values = [n for step in own if (n := getattr(step, key)) is not None]
+            yield result(metric, "count", tags, values)
         for metric in ("hdbi", "hdbi_busy"):
             yield result(
                 metric, "", tags, [v for s in own if (v := getattr(s, metric)) is not None]
@@ -123,11 +124,13 @@ def _run(connection: Connection, run_id: str, entry: dict[str, Any]) -> Iterator
         for step in own:
             for account, time in step.ledger.items():
                 accounts[account].append(time.ns)
-                exposed[account].append(time.exposed_ns)
+                if time.exposed_ns is not None:
+                    exposed[account].append(time.exposed_ns)
         for account, values in accounts.items():
             if any(values):
                 yield result("account", "ns", {**tags, "account": account}, values)
-                yield result("exposed", "ns", {**tags, "account": account}, exposed[account])
+                if exposed[account]:
+                    yield result("exposed", "ns", {**tags, "account": account}, exposed[account])
         sums = [sum(e.ns for e in step.ledger.values()) - step.wall_ns for step in own]
         yield result("ledger_less_wall", "ns", tags, sums)
         if phase in unprofiled:
