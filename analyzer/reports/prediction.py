@@ -91,6 +91,12 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
     run = queries.run(connection, run_id)
     steps = queries.steps(connection, run_id)
     totals = queries.totals(connection, run_id)
+    if totals.kernels is None:
+        raise AnalyzerError(
+            f"{run.name} has its graph replays as one block each, without their kernels, so no "
+            "step of it can be predicted; record it again with `nsys profile "
+            "--cuda-graph-trace=node`."
+        )
     if not totals.kernels or not steps:
         raise AnalyzerError(
             f"{run.name} holds no kernel, so no step of it can be predicted; record it on a GPU."

@@ -13,7 +13,9 @@ import duckdb
 import pytest
 
 from analyzer.cli import main
+from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
+from analyzer.reports.prediction import predict
 from analyzer.store import open_store
 from analyzer.store.verify import verify
 from tests.support.nsys_files import SECRET, NsysBuilder, graph_run
@@ -184,6 +186,18 @@ def test_a_recording_in_graph_mode_leaves_kernel_figures_empty(
     assert not verify(open_store(store))
     assert main(["report", "latest", "--db", str(store)]) == 0
     assert "--cuda-graph-trace=node" in capsys.readouterr().out
+
+
+def test_replays_without_kernels_are_not_predicted_and_the_refusal_names_the_remedy(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "s.duckdb"
+    (run,) = ingest(graph_run("graph").write(tmp_path / "report.sqlite"), store, jobs=1)
+    with (
+        open_store(store).reading() as connection,
+        pytest.raises(AnalyzerError, match="--cuda-graph-trace=node"),
+    ):
+        predict(connection, run.run_id or "", ["graphs"])
 
 
 def test_a_recording_in_node_mode_gives_every_replayed_kernel_its_op(tmp_path: Path) -> None:

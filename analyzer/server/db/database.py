@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateSchema
 
-from analyzer.errors import AnalyzerError, Unreachable
+from analyzer.errors import AnalyzerError, Unreachable, first_line
 from analyzer.server.db import connect, tables
 from analyzer.server.db.connect import Engines
 from analyzer.server.db.liveness import Liveness, Requeue
@@ -137,8 +137,9 @@ class Database:
         except DBAPIError as error:
             cause = error.orig or error
             if self._is_lost(error):
+                said = first_line(cause)[:-1]
                 raise Unreachable(
-                    f"{self._place}: PostgreSQL does not answer: {first_line(cause)}; try again."
+                    f"{self._place}: PostgreSQL does not answer: {said}; try again."
                 ) from error
             raise cause from error
 
@@ -283,12 +284,6 @@ def open_postgres(
     except psycopg.Error as error:
         raise AnalyzerError(
             f"{place}: PostgreSQL refused the schema {schema} of tokens and jobs: "
-            f"{first_line(error)}."
+            f"{first_line(error)}"
         ) from error
     return database
-
-
-def first_line(error: BaseException) -> str:
-    """What a driver says first."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
