@@ -253,7 +253,7 @@ def covered_by_group(group: Ints, start: Ints, end: Ints) -> Ints:
     """
     order = _in_order(group, start)
     group, start, end = group[order], start[order], end[order]
-    reach = _running_max(group, end)
+    reach = running_max(group, end)
     same = np.concatenate(([False], group[1:] == group[:-1])) if len(group) else np.empty(0, bool)
     before = np.where(same, np.concatenate((end[:1], reach[:-1])), start)
     result = np.empty(len(order), np.int64)
@@ -261,7 +261,7 @@ def covered_by_group(group: Ints, start: Ints, end: Ints) -> Ints:
     return result
 
 
-def _running_max(group: Ints, values: Ints) -> Ints:
+def running_max(group: Ints, values: Ints) -> Ints:
     """The greatest value of each row's group so far; `group` is sorted."""
     if not len(group) or group[0] == group[-1]:
         return np.maximum.accumulate(values)

@@ -68,12 +68,12 @@ class Ledger:
 
     def __iter__(self) -> Iterator[Entry]:
         names = list(ACCOUNT)
-        for i, account in enumerate(self.account):
+        for i in range(len(self.ns)):
             yield Entry(
                 int(self.step[i]),
                 int(self.thread[i]),
                 bool(self.is_main[i]),
-                names[account],
+                names[int(self.account[i])],
                 int(self.ns[i]),
                 None if self.exposed_ns is None else int(self.exposed_ns[i]),
             )
