@@ -250,9 +250,8 @@ def between_steps(linked: LinkedTrace, busy: Measure | None) -> list[Between | N
     if busy is not None:
         exposed = (high - low - busy.within(low, high)).tolist()
     period, ns = start[later] - start[earlier], start[later] - low
-    columns = (earlier.tolist(), period.tolist(), ns.tolist())
-    for (i, *between), out in zip(zip(*columns, strict=True), exposed, strict=True):
-        found[i] = Between(*between, out)
+    for at, i in enumerate(earlier.tolist()):
+        found[i] = Between(int(period[at]), int(ns[at]), exposed[at])
     return found
 
 

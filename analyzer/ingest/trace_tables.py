@@ -137,7 +137,13 @@ def _match_tiers(trace: AnalysedTrace) -> Column:
     """The tier of each launch; NULL for graph launches, and where nothing was replayed."""
     if trace.match_tiers is None:
         return pa.nulls(len(trace.launches.call), pa.string())
-    return pa.array(trace.match_tiers, pa.string(), mask=trace.launches.is_graph)
+    graph = trace.launches.is_graph.tolist()
+    return arrow.column(
+        [
+            None if is_graph else tier
+            for tier, is_graph in zip(trace.match_tiers, graph, strict=True)
+        ]
+    )
 
 
 def python_functions_table(trace: AnalysedTrace) -> pa.Table:
@@ -216,7 +222,7 @@ def totals_table(trace: AnalysedTrace) -> pa.Table:
     return arrow.table(
         trace_id=_trace_id(trace, step),
         step_id=arrow.ids(step, trace.first.step),
-        **{f.name: pa.array([getattr(row, f.name) for row in rows]) for f in fields(Totals)},
+        **{f.name: arrow.column([getattr(row, f.name) for row in rows]) for f in fields(Totals)},
     )
 
 
