@@ -414,7 +414,7 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span device, stream, kernel, label, shape[4], config[4]; } Args;
+typedef struct { Span device, stream, context, kernel, label, shape[4], config[4]; } Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
 static int plain(const char *a, const char *b) {
@@ -445,7 +445,10 @@ static int read_args(In *in, Row *row, Args *args) {
         Span span = {a, b};
         int null = b - a == 4 && !memcmp(a, "null", 4);
         switch (k[0]) {
-        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'c':
+            if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; }
+            else if (KEY("context") && !null) args->context = span;
+            break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
         case 'd': if (KEY("device") && !null) args->device = span; break;
@@ -561,7 +564,7 @@ static int read_event(Scanner *s, In *in) {
     row.category = cat;
     row.flags |= in->flags;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
-    row.kernel = intern(s, args.kernel);
+    row.kernel = intern(s, args.kernel.a ? args.kernel : args.context);
     row.pid = intern(s, pid);
     row.tid = intern(s, tid);
     row.device = intern(s, args.device);

@@ -4,7 +4,7 @@ The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; ev
 column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
 JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
-separator.
+separator; `kernel` is the kernel that a call names, of a device event its context.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ class _Args(msgspec.Struct):
     stream: _Raw = _EMPTY
     bytes: _Raw = _EMPTY
     kernel: _Raw = _EMPTY
+    context: _Raw = _EMPTY
     dims: _Raw = msgspec.field(name="Input Dims", default=_EMPTY)
     old_dims: _Raw = msgspec.field(name="Input dims", default=_EMPTY)
     types: _Raw = msgspec.field(name="Input type", default=_EMPTY)
@@ -242,7 +243,7 @@ class PureScanner:
             self._token(args.stream),
             self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete),
             self._joined(args.grid, args.block, args.shared, args.registers),
-            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else -1,
+            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else self._token(args.context),
             flags,
         )
 

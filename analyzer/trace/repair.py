@@ -202,7 +202,9 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         token(args.get("stream")),
         joined("Input Dims", "Input type", "Input Strides", "Concrete Inputs"),
         joined("grid", "block", "shared memory", "registers per thread"),
-        intern(args["kernel"]) if isinstance(args.get("kernel"), str) else -1,
+        intern(args["kernel"])
+        if isinstance(args.get("kernel"), str)
+        else token(args.get("context")),
         flags,
     )
     scanner.add(row)
