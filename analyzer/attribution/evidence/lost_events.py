@@ -50,7 +50,10 @@ def dropped_events(m: Material) -> Seen:
         if late:
             parts[-1] += f", {'all' if late == len(silent) else f'{late:,}'} at the trace's end"
     if len(short):
-        parts.append(f"{counted(len(short), 'graph replay')} lack events that like replays have")
+        parts.append(
+            f"{counted(len(short), 'graph replay')} {'lack' if len(short) > 1 else 'lacks'} events "
+            "that like replays have"
+        )
     if messages:
         parts.append(
             f"the profiler says that it lost events ({counted(messages, 'message')})"
@@ -60,7 +63,7 @@ def dropped_events(m: Material) -> Seen:
     count = len(silent) + len(short) + messages
     if count:
         sure = len(silent) > 0 or dropped > 0 or not _may_be_whole(m, short)
-        return _lost(m, count, launched, "; ".join(parts), is_unknown=not sure)
+        return _lost(m, count, int(m.executed.sum()), "; ".join(parts), is_unknown=not sure)
     memsets = len(m.silent(MEMSET))
     if memsets:
         return Seen(

@@ -76,7 +76,7 @@ def contexts(m: Material) -> Seen:
         return Seen(
             several,
             total,
-            f"{several:,} of {counted(total, 'device event')} are of a second context of the device",
+            f"{several:,} of {counted(total, 'device event')} are of a second context",
             at_most=("device_time",),
             not_judged=("hdbi", "launch_time"),
         )
