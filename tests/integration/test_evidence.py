@@ -226,8 +226,11 @@ def test_a_gate_does_not_pass_on_damage(damaged: str, tmp_path: Path, capsys) ->
 def test_a_gate_on_a_sound_figure_is_judged(tmp_path: Path, capsys) -> None:
     """Lost kernels do not touch the host's wall time; a condition that holds is still a failure."""
     store = tmp_path / "s.duckdb"
-    ingest([FIGURES / f"gate-{name}.json" for name in ("full", "lost")], store, jobs=1)
-    names = ["gate-full", "gate-lost", "--db", str(store)]
+    (tmp_path / "full.json").write_bytes(orjson.dumps(GOOD[planted_faults.EAGER]))
+    (lost,) = [fault for fault in FAULTS if fault.name == "kernels-dropped"]
+    paths = [tmp_path / "full.json", write_fault(lost, tmp_path)]
+    ingest(paths, store, step_annotation=["step#*"], jobs=1)
+    names = ["full", lost.name, "--db", str(store)]
     assert main(["compare", *names, "--fail-if", "wall_ns > +5%"]) == 0
     assert main(["compare", *names, "--fail-if", "wall_ns > 0", "--fail-if", "kernels < 9"]) == 1
 

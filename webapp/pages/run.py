@@ -122,7 +122,7 @@ def hdbi(report: RunSummary, part: StepTotals) -> None:
     verdict = report.verdict
     st.subheader("Is it host-bound?", anchor=False)
     if report.evidence.sentence:
-        st.warning(format.prose(report.evidence.sentence), icon=":material/warning:")
+        st.warning(format.prose(f"Evidence: {report.evidence.sentence}"), icon=":material/warning:")
     st.markdown(format.plain(verdict.sentence))
     if part.hdbi is not None:
         components.chart(

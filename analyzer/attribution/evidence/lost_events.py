@@ -70,7 +70,7 @@ def dropped_events(m: Material) -> Seen:
             memsets,
             int((m.executed & (calls.kind == MEMSET)).sum()),
             f"{counted(memsets, 'memset call')} without device event: of no bytes, or lost",
-            at_least=("device_time", "step_time"),
+            at_least=("device_time", "step_time", *_window(m)),
             at_most=("device_idle",),
             not_judged=m.and_balance("launch_time"),
             is_unknown=True,
@@ -94,12 +94,17 @@ def _lost(m: Material, count: int, total: int, found: str, *, is_unknown: bool =
         count,
         total,
         found,
-        at_least=("device_time", "launches", "step_time"),
+        at_least=("device_time", "launches", "step_time", *_window(m)),
         at_most=("device_idle",),
         # Whose kernel is unknown may be a library's: T_base and what stands on it change.
         not_judged=("hdbi", "launch_time", "host_cost"),
         is_unknown=is_unknown,
     )
+
+
+def _window(m: Material) -> tuple[str, ...]:
+    """Where nothing marks steps the host's time runs to the last event, which may be lost."""
+    return ("host_time",) if m.linked.step_source.name == "trace" else ()
 
 
 def _last_answered(m: Material) -> int:
