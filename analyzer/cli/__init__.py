@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzer.cli import compare, export, ingest, maintain, predict, report, runs, show, sql, verify
+from analyzer.cli import (
+    compare,
+    export,
+    ingest,
+    maintain,
+    mcp,
+    predict,
+    report,
+    runs,
+    show,
+    sql,
+    verify,
+)
 from analyzer.server import commands as server
 from schemas import commands
 
@@ -22,6 +34,7 @@ COMMANDS = (
     export.COMMAND,
     verify.COMMAND,
     maintain.COMMAND,
+    mcp.COMMAND,
     *server.COMMANDS,
 )
 
