@@ -92,10 +92,10 @@ def questions(expected: RunReport, compared: Any) -> list[tuple[str, dict[str, A
     """Twenty of them: tool, arguments, where the figure stands, what `report` says it is."""
     run, told = {"run": DECODE}, builtins_of(expected)
     decode, prefill = told["phases"]["decode"], told["phases"]["prefill"]
-    steps = told["steps"]
+    steps, run_id = told["steps"], expected.run.run_id
     return [
         ("runs", {"contains": "graph"}, "answer/0/name", GRAPH),
-        ("report", run, "answer/run_id", expected.run.run_id),
+        ("report", run, "answer/run_id", run_id),
         ("report", run, "answer/hdbi", told["measured"]["hdbi"]),
         ("report", run, "answer/verdict/sentence", told["verdict"]["sentence"]),
         ("report", run, "answer/all_steps/orchestration_ns", told["measured"]["orchestration_ns"]),
@@ -115,9 +115,7 @@ def questions(expected: RunReport, compared: Any) -> list[tuple[str, dict[str, A
         ("predict", run, "answer/exposed_ns", told["predictions"]["exposed"]),
         (
             "sql",
-            {
-                "statement": f"SELECT count(*) AS n FROM steps WHERE run_id = '{told['run']['run_id']}'"
-            },
+            {"statement": f"SELECT count(*) AS n FROM steps WHERE run_id = '{run_id}'"},
             "answer/0/n",
             len(steps),
         ),
