@@ -141,13 +141,13 @@ def _markdown(block: Grid | Line | list[Line], is_first: bool) -> str:
     if isinstance(block, list):
         return "\n".join(f"- {_escaped(line.text)}" for line in block)
     if isinstance(block, Line):
-        text = _escaped(block.text)
+        text = _LIST.sub(r"\1\\\2", _escaped(block.text))
         return f"{'##' if is_first else '###'} {text}" if block.is_heading else text
     shown = [i for i, _ in enumerate(block.headings) if not _is_bars(block, i)]
     lines = [
         [_escaped(block.headings[i]) or " " for i in shown],
         ["---:" if block.right[i] else "---" for i in shown],
-        *([_escaped(row[i]) for i in shown] for row in block.rows),
+        *([_escaped(row[i].strip(_BLOCK)) for i in shown] for row in block.rows),
     ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -158,7 +158,7 @@ def _is_bars(grid: Grid, column: int) -> bool:
 
 
 def _escaped(text: str) -> str:
-    plain = _LIST.sub(r"\1\\\2", " ".join(text.split()).translate(_MARKUP))
+    plain = " ".join(text.split()).translate(_MARKUP)
     return plain.replace("://", ":\u2060//").replace("www.", "www\u2060.")
 
 
@@ -171,10 +171,7 @@ def _html(block: Grid | Line | list[Line], is_first: bool) -> str:
     if isinstance(block, Line):
         tag = "p" if not block.is_heading else "h1" if is_first else "h2"
         return f"<{tag}>{html.escape(block.text)}</{tag}>"
-    kinds = [
-        "bar" if _is_bars(block, i) else "right" if right else ""
-        for i, right in enumerate(block.right)
-    ]
+    kinds = ["right" if right else "" for right in block.right]
     head = "".join(
         f'<th scope="col" class="{kind}">{html.escape(text)}</th>'
         for kind, text in zip(kinds, block.headings, strict=True)
@@ -185,8 +182,9 @@ def _html(block: Grid | Line | list[Line], is_first: bool) -> str:
 
 
 def _cell(kind: str, text: str) -> str:
-    if kind == "bar":
-        part = 100 * len(text.strip()) / BAR
+    blocks = text.count(_BLOCK)
+    if blocks and blocks == len(text.strip()):
+        part = 100 * blocks / BAR
         return f'<td class="bar"><span style="width:{part:.0f}%"></span></td>'
     return f'<td class="{kind}">{html.escape(text)}</td>'
 
