@@ -94,9 +94,11 @@ class Document(Console):
 
     def html(self, title: str) -> str:
         """The document as one file that opens offline."""
-        blocks = list(self._blocks())
-        body = "\n".join(_html(block, i == 0) for i, block in enumerate(blocks))
-        return _PAGE.format(title=html.escape(title), body=body)
+        return _PAGE.format(title=html.escape(title), body=self.fragment())
+
+    def fragment(self) -> str:
+        """The document as HTML for a page that has a style of its own."""
+        return "\n".join(_html(block, i == 0) for i, block in enumerate(self._blocks()))
 
     def _blocks(self) -> Iterator[Grid | Line | list[Line]]:
         """Neighbouring facts become one list."""
