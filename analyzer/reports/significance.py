@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analyzer.queries.costs import Step
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.98  # 1 % on each side: at most two of a hundred comparisons of equals fail
 FEWEST = 6  # blocks, requests or pairs; fewer give no interval
 _BLOCKS = 40
 _DRAWS = 4000

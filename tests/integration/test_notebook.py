@@ -25,9 +25,11 @@ def cells() -> list[str]:
 def run_cell(source: str, names: dict[str, Any]) -> Any:
     """Run a cell; its value is that of its last expression."""
     tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), names)
-    return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        return exec(compile(tree, "cell", "exec"), names)
+    exec(compile(ast.Module(tree.body[:-1], []), "cell", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)
 
 
 def test_the_notebook_of_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
