@@ -30,7 +30,7 @@ def test_equal_pairs_show_no_change_and_leave_none_open() -> None:
 
 @pytest.mark.parametrize("change", [1.0, 1.05, 0.9])
 def test_bounds_hold_the_change_that_was_made(change: float) -> None:
-    before, after = noisy(100, 0.02, 40, 1), noisy(100 * change, 0.02, 40, 2)
+    before, after = noisy(100, 0.02, 40, 3), noisy(100 * change, 0.02, 40, 4)
 
     shown = of_medians(before, after, "requests")
 
