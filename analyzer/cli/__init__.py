@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from analyzer.cli import (
     compare,
+    doctor,
     export,
     ingest,
     maintain,
@@ -28,6 +29,7 @@ COMMANDS = (
     runs.COMMAND,
     show.COMMAND,
     report.COMMAND,
+    doctor.COMMAND,
     predict.COMMAND,
     compare.COMMAND,
     sql.COMMAND,
