@@ -44,7 +44,7 @@ class AnalysedTrace:
     kernel_ids: Ints
     launch_kernel_ids: Ints
     match_tiers: list[str] | None
-    ledger: list[ledger.Entry]
+    ledger: ledger.Ledger
     whole: Totals
     steps: list[Totals]
 
@@ -116,7 +116,7 @@ class RunAnalysis:
             ledger=entries,
             whole=self._whole(linked, launches, busy),
             steps=totals.of_steps(
-                linked, launches, self._floor, [ledger.window(busy, step) for step in linked.steps]
+                linked, launches, self._floor, ledger.windows(busy, linked.steps)
             ),
         )
         self.ids.first = self.ids.first.after(linked)
