@@ -24,8 +24,8 @@ _MOST_ITEMS = 64  # of a list that is no page of rows
 class Judged:
     """What a run's evidence says of the figures beside it."""
 
-    judged: bool  # no figure of the answer rests on damaged evidence
-    reasons: list[str]  # why not, and what is only a bound
+    judged: bool  # no figure rests on what the traces cannot support
+    reasons: list[str]  # what was found, and which figures are a bound or not judged
     coverage: dict[str, int]  # device events, with launch, with op; launches
 
 

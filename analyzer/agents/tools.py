@@ -19,8 +19,10 @@ from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import Costs, Ledger, Step, mean
 from analyzer.queries.window import window
 from analyzer.reports.comparison import compare
+from analyzer.reports.evidence import evidence, withheld
 from analyzer.reports.prediction import DEFAULT, predict
-from analyzer.reports.report import summary
+from analyzer.reports.records import Evidence
+from analyzer.reports.report import figures, summary
 from analyzer.store import Connection, Store
 from analyzer.store.sandbox import rows, run_sql
 
@@ -142,7 +144,11 @@ class Tools:
         """
         with self._connected() as connection:
             run_id = queries.find_run(connection, run)
-            own = [s for s in queries.steps(connection, run_id) if not phase or s.phase == phase]
+            own = [
+                step
+                for step in figures(connection, run_id).steps
+                if not phase or step.phase == phase
+            ]
             if not own:
                 raise AnalyzerError(f"the run has no steps of phase {phase[:40]!r}.")
             sums = queries.added(own)
@@ -163,14 +169,14 @@ class Tools:
             cursor: That of the last answer, for what follows.
         """
 
-        def found(connection: Connection, run_id: str) -> list[dict[str, Any]]:
-            place = ("step_id", "trace_id", "name", "phase", "batch", "start_ns", "end_ns", "hdbi")
-            return [
+        place = ("step_id", "trace_id", "name", "phase", "batch", "start_ns", "end_ns", "hdbi")
+        with self._connected() as connection:
+            run_id = queries.find_run(connection, run)
+            shown = [
                 {key: getattr(step, key) for key in place} | _costs(step)
-                for step in queries.steps(connection, run_id)
+                for step in figures(connection, run_id).steps
             ]
-
-        return self._rows(run, cursor, found)
+            return page(shown, cursor, self._judged(connection, run_id)).text()
 
     def ops(self, run: str = "latest", cursor: str | None = None) -> str:
         """Operators by what launching their kernels cost the host, most first.
@@ -316,8 +322,9 @@ class Tools:
     ) -> str:
         with self._connected() as connection:
             run_id = queries.find_run(connection, run)
-            found = ask(connection, run_id)
-            return page(found, cursor, self._judged(connection, run_id)).text()
+            known = evidence(connection, run_id)
+            found = [withheld(row, known) for row in ask(connection, run_id)]
+            return page(found, cursor, {run_id: judged(connection, run_id, known)}).text()
 
     def _connected(self) -> AbstractContextManager[Connection]:
         store = self._store()
@@ -326,15 +333,19 @@ class Tools:
         return queries.connect(store)
 
     def _judged(self, connection: Connection, run_id: str) -> dict[str, Judged]:
-        return {run_id: judged(connection, run_id)}
+        return {run_id: judged(connection, run_id, evidence(connection, run_id))}
 
 
-def judged(connection: Connection, run_id: str) -> Judged:
+def judged(connection: Connection, run_id: str, found: Evidence) -> Judged:
     """What a run's evidence says of its figures."""
     counts = queries.coverage(connection, run_id)
+    reasons = [
+        f"{bound.figures}: {bound.kind}. {bound.reason}. {bound.remedy}"
+        for bound in found.bounds.values()
+    ]
     return Judged(
-        True,
-        [],
+        not reasons,
+        reasons,
         {
             "device_events": counts.device_events,
             "with_launch": counts.with_launch,

@@ -20,13 +20,14 @@ import msgspec
 import orjson
 
 from analyzer.queries.records import ListedRun
-from analyzer.reports.records import GatedComparison, Predictions, RunReport
+from analyzer.reports.records import Diagnosis, GatedComparison, Predictions, RunReport
 
 # Name to version and what a document is.
 SCHEMAS: dict[str, tuple[int, Any]] = {
     "report": (1, RunReport),
     "compare": (1, GatedComparison),
     "predict": (1, Predictions),
+    "doctor": (1, Diagnosis),
     "runs": (1, list[ListedRun]),
 }
 _FIELD = re.compile(r"^    (\w+): [^#]*#\s*(.+)$")
@@ -68,14 +69,11 @@ def _foreign(kind: Any) -> dict[str, Any]:
 
 def _records(kind: Any, seen: set[type]) -> set[type]:
     """Every record that is reached from a type."""
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if kind not in seen:
-            seen.add(kind)
-            for hint in inspect.get_annotations(kind, eval_str=True).values():
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind not in seen:
+        seen.add(kind)
+        for base in kind.__mro__:
+            for hint in inspect.get_annotations(base, eval_str=True).values():
                 _records(hint, seen)
-            for base in kind.__mro__[1:]:
-                for hint in inspect.get_annotations(base, eval_str=True).values():
-                    _records(hint, seen)
     for part in getattr(kind, "__args__", ()):
         _records(part, seen)
     return seen

@@ -168,30 +168,27 @@ def test_every_tool_only_reads(db: Path) -> None:
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "words"),
-    [
-        ("report", {"run": "nothing"}, "there is no run 'nothing'"),
-        ("sql", {"statement": "SELECT * FROM read_csv('/etc/passwd')"}, "not allowed"),
-        ("sql", {"statement": "DELETE FROM runs"}, "SELECT"),
-        ("timeline", {"step_id": 99999}, "no step 99999"),
-        ("timeline", {}, "a window needs"),
-        ("kernels", {"cursor": "-1"}, "no cursor"),
-        ("explain", {"term": "perpetuum mobile"}, "not explained"),
-        ("predict", {"what": "magic"}, "magic"),
-    ],
-)
-def test_what_cannot_be_answered_is_said_in_a_line(
-    db: Path, tool: str, arguments: dict[str, Any], words: str
-) -> None:
-    async def ask() -> Any:
-        async with over_stdio(db) as client:
-            return await client.call_tool(tool, arguments)
+REFUSED = [
+    ("report", {"run": "nothing"}, "there is no run 'nothing'"),
+    ("sql", {"statement": "SELECT * FROM read_csv('/etc/passwd')"}, "not allowed"),
+    ("sql", {"statement": "DELETE FROM runs"}, "SELECT"),
+    ("timeline", {"step_id": 99999}, "no step 99999"),
+    ("timeline", {}, "a window needs"),
+    ("kernels", {"cursor": "-1"}, "no cursor"),
+    ("explain", {"term": "perpetuum mobile"}, "not explained"),
+    ("predict", {"what": "magic"}, "magic"),
+]
 
-    result = anyio.run(ask)
-    assert result.is_error
-    assert words in result.content[0].text
-    assert "Traceback" not in result.content[0].text
+
+def test_what_cannot_be_answered_is_said_in_a_line(db: Path) -> None:
+    async def ask() -> list[Any]:
+        async with over_stdio(db) as client:
+            return [await client.call_tool(tool, arguments) for tool, arguments, _ in REFUSED]
+
+    for (tool, _, words), result in zip(REFUSED, anyio.run(ask), strict=True):
+        assert result.is_error, tool
+        assert words in result.content[0].text
+        assert "Traceback" not in result.content[0].text
 
 
 def test_hostile_names_stay_data_and_short(tmp_path: Path) -> None:
@@ -207,6 +204,28 @@ def test_hostile_names_stay_data_and_short(tmp_path: Path) -> None:
     (row,) = anyio.run(ask)["answer"]
     assert row["op"].startswith(HOSTILE[:200])
     assert row["op"].endswith("more characters)")
+
+
+def test_what_a_trace_cannot_support_is_not_judged_and_the_reason_is_said(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for number in range(60):
+        trace.add_op("aten::relu", 10 * number, 9)
+        trace.add_launch("relu", 10 * number + 1, 2, number + 1)
+    kept = [e for i, e in enumerate(trace.events) if e["cat"] != "kernel" or i % 2]
+    trace.events = [e for e in kept if e["cat"] != "kernel" or e["args"]["correlation"] % 3 == 0]
+    ingest([trace.write(tmp_path / "t.json")], tmp_path / "s.duckdb", jobs=1)
+
+    async def ask() -> tuple[Any, Any]:
+        async with over_stdio(tmp_path / "s.duckdb") as client:
+            return await asked(client, "report"), await asked(client, "checks")
+
+    told, checks = anyio.run(ask)
+
+    (evidence,) = told["evidence"].values()
+    assert not evidence["judged"]
+    assert any("device" in reason for reason in evidence["reasons"])
+    assert told["answer"]["hdbi"] is None
+    assert any(check["verdict"] == "touched" and check["remedy"] for check in checks["answer"])
 
 
 def test_a_token_sees_its_teams_runs_and_nobody_without_one_any(server: TeamServer) -> None:
