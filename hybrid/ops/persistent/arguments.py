@@ -1,0 +1,86 @@
+"""The kernel's argument: where everything stands that a step reads or writes."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from hybrid.model.weights import LayerWeights, Weights
+from hybrid.state.buffers import Buffers
+from hybrid.state.kv_cache import KVCache
+
+_POINTERS = (
+    "layers", "embedding", "learned", "norm", "norm_bias", "head", "cosine", "sine", "control",
+    "x", "qkv", "attended", "shares", "inner", "logits", "sync", "fault",
+)  # fmt: skip
+
+
+class Step(ctypes.Structure):
+    """`Step` of step.cu."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in _POINTERS)
+
+
+class Arguments:
+    """One step's memory. Lives as long as any graph that was captured with it.
+
+    Attributes:
+        step: The argument itself.
+        sync: int32 (4,): the barrier's counter, its value before a step, and whether it broke.
+        fault: int32 (1,) in host memory: the number of the barrier that did not come, 0 if none.
+    """
+
+    def __init__(self, weights: Weights, b: Buffers, cache: KVCache, parts: int) -> None:
+        """Allocate the kernel's own scratch; everything else is adopted.
+
+        Args:
+            parts: Into how many parts the context is cut at most.
+        """
+        device, f32 = weights.device, torch.float32
+        layers = len(weights.layers)
+        table = [_layer(weights.layers[i], *cache.layer(i)) for i in range(layers)]
+        widths = (b.qkv_N.numel(), parts * b.attention_N.numel(), b.inner_F.numel())
+        heads = b.partial.shape[0]
+        scratch = [torch.zeros(n, dtype=f32, device=device) for n in (*widths, parts * heads * 2)]
+        qkv, attended, inner, shares = scratch
+        self.sync = torch.zeros(4, dtype=torch.int32, device=device)
+        self.fault = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+        table_L = torch.tensor(table, dtype=torch.int64).to(device)
+        self._kept = (*scratch, table_L, weights, b, cache)
+        self.step = Step(
+            table_L.data_ptr(),
+            weights.embedding_VD.data_ptr(),
+            _at(weights.position_PD),
+            weights.norm.weight_K.data_ptr(),
+            _at(weights.norm.bias_K),
+            weights.head_VD.data_ptr(),
+            _at(weights.cos_PH),
+            _at(weights.sin_PH),
+            b.control.data_ptr(),
+            b.x_D.data_ptr(),
+            qkv.data_ptr(),
+            attended.data_ptr(),
+            shares.data_ptr(),
+            inner.data_ptr(),
+            b.logits_V.data_ptr(),
+            self.sync.data_ptr(),
+            self.fault.data_ptr(),
+        )
+
+
+def _layer(layer: LayerWeights, keys: Tensor, values: Tensor) -> list[int]:
+    """The pointers of `Layer` of step.cu, in their order."""
+    assert layer.up is not None
+    assert layer.down is not None
+    found: list[int] = []
+    for linear in (layer.qkv, layer.output, layer.up, layer.down):
+        found += [linear.weight_NK.data_ptr(), _at(linear.bias_N)]
+    for norm in (layer.attention_norm, layer.mlp_norm):
+        found += [norm.weight_K.data_ptr(), _at(norm.bias_K)]
+    return [*found, _at(layer.q_norm), _at(layer.k_norm), keys.data_ptr(), values.data_ptr()]
+
+
+def _at(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()

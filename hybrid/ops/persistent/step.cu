@@ -1,0 +1,716 @@
+// One decode step of a dense decoder as one cooperative kernel: a thread block a multiprocessor.
+//
+// At batch 1 a token costs one read of the weights, so the step is a stream of rows. In each block one
+// producer thread copies the block's rows, product after product, into a ring of shared memory; it waits for
+// a free place and for nothing else, so memory keeps busy while the blocks wait for each other. All other
+// warps share each row: a lane holds its part of the input vector in registers. Between two products stands
+// a barrier of all blocks, one counter in device memory.
+//
+// Sizes are macros, set by kernel.py: GRID WARPS RING STAGES CHUNK HEADROOM LAYERS HIDDEN HEADS KV_HEADS DIM
+// INNER VOCAB SLOTS PARTS MIN_PART EPS QKV_BIAS OUTPUT_BIAS UP_BIAS DOWN_BIAS LAYER_NORM GELU_MLP ROPE QK_NORM
+// LEARNED WATCHDOG_NS TOKEN POSITION.
+constexpr int THREADS = WARPS * 32;
+constexpr int QUERIES = HEADS * DIM, KEYS = KV_HEADS * DIM, QKV = QUERIES + 2 * KEYS;
+constexpr int FLUSH = 64;  // rows that are summed up together, across the warps
+
+struct Layer {
+  const bf16 *qkv, *qkv_bias, *output, *output_bias, *up, *up_bias, *down, *down_bias;
+  const bf16 *norm, *norm_bias, *mlp_norm, *mlp_norm_bias, *q_norm, *k_norm;
+  bf16 *keys, *values;
+};
+struct Step {
+  const Layer* layers;
+  const bf16 *embedding, *learned, *norm, *norm_bias, *head;
+  const float *cosine, *sine;
+  const int* control;
+  float *x, *qkv, *attended, *shares, *inner, *logits;
+  u32* sync;   // arrivals so far; arrivals before this step; whether a barrier was given up
+  u32* fault;  // of the host
+};
+struct Shared {
+  u64 full[STAGES], empty[STAGES];
+  u32 starts[STAGES];
+  float squares[WARPS], sums[WARPS];
+  alignas(16) float partial[2 * FLUSH * WARPS > WARPS * (DIM + 2) ? 2 * FLUSH * WARPS : WARPS * (DIM + 2)];
+};
+static_assert(sizeof(Shared) <= HEADROOM, "HEADROOM is too small");
+
+// ---- who does what --------------------------------------------------------------------------------------
+
+DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
+
+// How a product with rows of K elements is worked on.
+template <int K, bool PAIRS> struct Shape {
+  static constexpr int UNITS = K / 8;  // a lane takes 16 bytes at a time
+  DEVICE static constexpr int groups(int n) { return n * 2 <= WARPS && THREADS / (n * 2) >= UNITS ? groups(n * 2) : n; }
+  static constexpr int GROUPS = groups(1);  // groups of warps take alternate sets of four rows
+  static constexpr int GROUP_THREADS = THREADS / GROUPS, GROUP_WARPS = WARPS / GROUPS;
+  static constexpr int HELD = (UNITS + GROUP_THREADS - 1) / GROUP_THREADS;
+  static constexpr int WIDE = K * (PAIRS ? 4 : 2);  // bytes of a row, or of a pair
+  static constexpr int FIT = smaller(larger(CHUNK / WIDE, 1), PAIRS ? 16 : 32);
+  static constexpr int TURN = PAIRS ? 2 * GROUPS : 4 * GROUPS;
+  static constexpr int PER = FIT > TURN ? FIT / TURN * TURN : FIT;  // rows, or pairs, of a chunk
+  static constexpr int ROWS = PAIRS ? 2 * PER : PER;
+  static_assert(K % 8 == 0 && PER * WIDE <= RING && ROWS <= FLUSH, "a chunk does not fit");
+};
+
+struct Span { int first, last; };
+
+// Contiguous rows for each block; the first `heavy` blocks take `share` rows each. `turn` rotates the
+// blocks, so that over a token all read the same bytes.
+DEVICE Span deal(int rows, int turn, int heavy, int share) {
+  int i = (blockIdx.x + turn) % GRID;
+  if (i < heavy) return Span{i * share, i * share + share};
+  int left = rows - heavy * share, blocks = GRID - heavy, j = i - heavy, each = left / blocks, more = left % blocks;
+  int first = heavy * share + j * each + min(j, more);
+  return Span{first, first + each + (j < more)};
+}
+DEVICE int turn_of(int layer, int product) { return (layer * 4 + product) * 37 % GRID; }
+
+// Attention: units of (kv head, part of the context), one a block; the output product evens out the bytes.
+struct Plan { int position, parts, length, units, heavy, share; };
+
+DEVICE Plan plan_of(int position) {
+  Plan p;
+  p.position = position;
+  p.parts = min(PARTS, max(1, (position + MIN_PART - 1) / MIN_PART));
+  p.length = (position + p.parts - 1) / p.parts;
+  p.units = KV_HEADS * p.parts;
+  int rows = (p.length * DIM * 4 + QUERIES) / (QUERIES * 2);  // of the output product, in the bytes of a unit
+  p.heavy = p.units < GRID ? p.units : 0;
+  p.share = max(0, (HIDDEN + p.units * rows) / GRID - rows);
+  return p;
+}
+constexpr int TILE = CHUNK / (DIM * 4);  // positions of a chunk: keys, then values
+
+// ---- the ring -------------------------------------------------------------------------------------------
+
+// `at` counts bytes without end; a chunk that would cross the end of the ring begins at its start.
+DEVICE u32 place(u32& at, u32 bytes) {
+  u32 offset = at % RING;
+  if (offset + bytes > RING) { at += RING - offset; offset = 0; }
+  at += bytes;
+  return offset;
+}
+
+struct Producer {
+  Shared* shared;
+  u8* ring;
+  u32 at, head, tail, tail_at;
+
+  // Waits until the chunk has room; returns where it goes.
+  DEVICE u8* begin(u32 bytes) {
+    u32 offset = place(at, bytes);
+    while (head - tail == STAGES || at - tail_at > RING) {
+      mbarrier_wait(&shared->empty[tail % STAGES], tail / STAGES & 1);
+      ++tail;
+      tail_at = tail == head ? at - bytes : shared->starts[tail % STAGES];
+    }
+    shared->starts[head % STAGES] = at - bytes;
+    mbarrier_expect(&shared->full[head % STAGES], bytes);
+    return ring + offset;
+  }
+  DEVICE u64* barrier() { return &shared->full[head % STAGES]; }
+};
+
+struct Consumer {
+  Shared* shared;
+  const u8* ring;
+  u32 at, chunk;
+
+  DEVICE const u8* take(u32 bytes) {
+    u32 offset = place(at, bytes);
+    mbarrier_wait(&shared->full[chunk % STAGES], chunk / STAGES & 1);
+    return ring + offset;
+  }
+  DEVICE void release() {
+    sync_warp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared->empty[chunk % STAGES]);
+    ++chunk;
+  }
+};
+
+template <int K> DEVICE void produce(Producer& p, const bf16* weight, Span rows) {
+  typedef Shape<K, false> S;
+  for (int r = rows.first; r < rows.last; r += S::PER) {
+    u32 bytes = min(S::PER, rows.last - r) * K * 2;
+    u8* to = p.begin(bytes);
+    copy_async(to, weight + (u64)r * K, bytes, p.barrier());
+    ++p.head;
+  }
+}
+
+// Row i of the first half and row i of the second in one chunk.
+template <int K, int HALF> DEVICE void produce_pairs(Producer& p, const bf16* weight, Span rows) {
+  typedef Shape<K, true> S;
+  for (int r = rows.first; r < rows.last; r += S::PER) {
+    u32 bytes = min(S::PER, rows.last - r) * K * 2;
+    u8* to = p.begin(2 * bytes);
+    copy_async(to, weight + (u64)r * K, bytes, p.barrier());
+    copy_async(to + bytes, weight + (u64)(HALF + r) * K, bytes, p.barrier());
+    ++p.head;
+  }
+}
+
+DEVICE void produce_cache(Producer& p, const Layer& layer, const Plan& plan, int turn) {
+  for (int unit = (blockIdx.x + turn) % GRID; unit < plan.units; unit += GRID) {
+    int head = unit / plan.parts, first = unit % plan.parts * plan.length;
+    int last = min(plan.position, first + plan.length);
+    for (int s = first; s < last; s += TILE) {
+      u32 bytes = min(TILE, last - s) * DIM * 2;
+      u64 from = ((u64)head * SLOTS + s) * DIM;
+      u8* to = p.begin(2 * bytes);
+      copy_async(to, layer.keys + from, bytes, p.barrier());
+      copy_async(to + bytes, layer.values + from, bytes, p.barrier());
+      ++p.head;
+    }
+  }
+}
+
+DEVICE void produce_step(const Step& s, Producer& p, const Plan& plan) {
+  for (int i = 0; i < LAYERS; ++i) {
+    const Layer& layer = s.layers[i];
+    produce<HIDDEN>(p, layer.qkv, deal(QKV, turn_of(i, 0), 0, 0));
+    produce_cache(p, layer, plan, turn_of(i, 1));
+    produce<QUERIES>(p, layer.output, deal(HIDDEN, turn_of(i, 1), plan.heavy, plan.share));
+#if GELU_MLP
+    produce<HIDDEN>(p, layer.up, deal(INNER, turn_of(i, 2), 0, 0));
+#else
+    produce_pairs<HIDDEN, INNER>(p, layer.up, deal(INNER, turn_of(i, 2), 0, 0));
+#endif
+    produce<INNER>(p, layer.down, deal(HIDDEN, turn_of(i, 3), 0, 0));
+  }
+  produce<HIDDEN>(p, s.head, deal(VOCAB, turn_of(LAYERS, 0), 0, 0));
+}
+
+// ---- the barrier of all blocks --------------------------------------------------------------------------
+
+struct Grid {
+  u32 *sync, *fault;
+  u32 base, passed;
+  bool broken;
+
+  // Every write of this block before it is seen by every block that passes the barrier.
+  template <int threads> DEVICE void arrive() {
+    if (threads == THREADS) sync_consumers();
+    else if (threadIdx.x < threads) sync_first<threads>();
+    if (threadIdx.x == 0) add_release(sync);
+  }
+  // A barrier that does not come is given up and reported; the step then ends without waiting any more.
+  DEVICE void wait() {
+#if NO_BARRIER
+    return;
+#endif
+    ++passed;
+    if (threadIdx.x == 0 && !broken) {
+      u32 wanted = base + passed * GRID, spins = 0;
+      u64 began = 0;
+      while ((int)(load_acquire(sync) - wanted) < 0) {
+        if (++spins % 1024) continue;
+        u64 now = nanoseconds();
+        if (!began) began = now;
+        if (now - began > WATCHDOG_NS) {
+          broken = true;
+          sync[2] = 1;
+          store_system(fault, passed);
+          break;
+        }
+      }
+    }
+    sync_consumers();
+  }
+};
+
+// ---- arithmetic -----------------------------------------------------------------------------------------
+
+DEVICE float low(u32 pair) { return as_float(pair << 16); }
+DEVICE float high(u32 pair) { return as_float(pair & 0xffff0000u); }
+DEVICE float wide(bf16 v) { return as_float((u32)v << 16); }
+DEVICE bf16 narrow(float x) {  // to the nearest, ties to even
+  u32 bits = as_bits(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (bf16)(bits >> 16 | 0x40);
+  return (bf16)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+DEVICE float dot8(uint4 a, const float* x, float sum) {
+  sum = fmaf(low(a.x), x[0], sum); sum = fmaf(high(a.x), x[1], sum);
+  sum = fmaf(low(a.y), x[2], sum); sum = fmaf(high(a.y), x[3], sum);
+  sum = fmaf(low(a.z), x[4], sum); sum = fmaf(high(a.z), x[5], sum);
+  sum = fmaf(low(a.w), x[6], sum); return fmaf(high(a.w), x[7], sum);
+}
+DEVICE void widen8(uint4 a, float* x) {
+  x[0] = low(a.x); x[1] = high(a.x); x[2] = low(a.y); x[3] = high(a.y);
+  x[4] = low(a.z); x[5] = high(a.z); x[6] = low(a.w); x[7] = high(a.w);
+}
+DEVICE void fresh8(const float* p, float* x) {
+  float4 a = load_fresh4(p), b = load_fresh4(p + 4);
+  x[0] = a.x; x[1] = a.y; x[2] = a.z; x[3] = a.w; x[4] = b.x; x[5] = b.y; x[6] = b.z; x[7] = b.w;
+}
+// Sum over groups of `width` neighbouring lanes, left in each of them.
+DEVICE float sum_lanes(float v, int width) {
+  for (int d = width / 2; d; d >>= 1) v += exchange(v, d);
+  return v;
+}
+// Sums R values a lane over the warp; the sum of row index_of<R>() ends in the lanes is_sum<R>() names.
+template <int R> DEVICE float sum_rows(const float* p) {
+  const int l = threadIdx.x % 32;
+  float m;
+  if (R == 1) {
+    m = p[0];
+    m += exchange(m, 16);
+    m += exchange(m, 8);
+  } else if (R == 2) {
+    m = (l & 16 ? p[1] : p[0]) + exchange(l & 16 ? p[0] : p[1], 16);
+    m += exchange(m, 8);
+  } else {
+    float a = (l & 16 ? p[2] : p[0]) + exchange(l & 16 ? p[0] : p[2], 16);
+    float b = (l & 16 ? p[3] : p[1]) + exchange(l & 16 ? p[1] : p[3], 16);
+    m = (l & 8 ? b : a) + exchange(l & 8 ? a : b, 8);
+  }
+  m += exchange(m, 4);
+  m += exchange(m, 2);
+  return m + exchange(m, 1);
+}
+template <int R> DEVICE int index_of() {
+  const int l = threadIdx.x % 32;
+  return R == 1 ? 0 : R == 2 ? l >> 4 : (l >> 4) * 2 + (l >> 3 & 1);
+}
+template <int R> DEVICE bool is_sum() { return threadIdx.x % (R == 1 ? 32 : R == 2 ? 16 : 8) == 0; }
+
+// ---- a product ------------------------------------------------------------------------------------------
+
+enum Norm { PLAIN, RMS, LAYER };
+enum Kind { STORE, ADD, SWIGLU, GELU };
+
+struct Product {
+  const bf16 *bias, *norm, *norm_bias;
+  const bf16 *token, *learned;  // rows of the embedding: what x is before the first layer; else null
+  const float *in, *shares;
+  float* out;
+  Span rows;
+  bool wait;
+};
+
+DEVICE float embedded(const Product& p, int i) {
+  return wide(p.token[i]) + (LEARNED ? wide(p.learned[i]) : 0.f);
+}
+
+// 8 elements of the attention's result, from its parts, which are each normalised.
+DEVICE void joined8(const Product& p, const Plan& plan, int at, float* x) {
+  if (plan.parts == 1) { fresh8(p.in + at, x); return; }
+  float2 share[PARTS];
+  float each[PARTS][8], best = -1e30f, total = 0;
+#pragma unroll
+  for (int i = 0; i < PARTS; ++i) {
+    share[i] = float2{-1e30f, 0.f};
+    if (i < plan.parts) {
+      share[i] = load_fresh2(p.shares + (i * HEADS + at / DIM) * 2);
+      fresh8(p.in + i * QUERIES + at, each[i]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) each[i][e] = 0;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < PARTS; ++i) best = fmaxf(best, share[i].x);
+#pragma unroll
+  for (int e = 0; e < 8; ++e) x[e] = 0;
+#pragma unroll
+  for (int i = 0; i < PARTS; ++i) {
+    float weight = share[i].y * power_of_two(share[i].x - best);
+    total += weight;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) x[e] = fmaf(weight, each[i][e], x[e]);
+  }
+#pragma unroll
+  for (int e = 0; e < 8; ++e) x[e] /= total;
+}
+
+// Over the warps that hold one copy of x.
+template <class S> DEVICE float sum_group(float v, float* shared) {
+  const int warp = threadIdx.x / 32;
+  v = sum_lanes(v, 32);
+  if (threadIdx.x % 32 == 0) shared[warp] = v;
+  sync_consumers();
+  float total = 0;
+  for (int i = 0; i < S::GROUP_WARPS; ++i) total += shared[warp / S::GROUP_WARPS * S::GROUP_WARPS + i];
+  return total;
+}
+
+template <int K, int NORM, int KIND, bool BIAS, bool JOIN>
+DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan) {
+  typedef Shape<K, KIND == SWIGLU> S;
+  constexpr int R = smaller(S::ROWS, 4);
+  const int t = threadIdx.x, warp = t / 32, group = t / S::GROUP_THREADS, inside = t % S::GROUP_THREADS;
+  Shared& shared = *c.shared;
+  // What does not depend on other blocks, before the barrier.
+  uint4 gain[S::HELD], shift[S::HELD];
+  if (NORM != PLAIN) {
+#pragma unroll
+    for (int u = 0; u < S::HELD; ++u) {
+      int j = inside + u * S::GROUP_THREADS;
+      gain[u] = shift[u] = uint4{0, 0, 0, 0};
+      if (j < S::UNITS) gain[u] = load_weights(p.norm + j * 8);
+      if (NORM == LAYER && j < S::UNITS) shift[u] = load_weights(p.norm_bias + j * 8);
+    }
+  }
+  if (p.wait) grid.wait();
+  float x[S::HELD * 8];
+#pragma unroll
+  for (int u = 0; u < S::HELD; ++u) {
+    int j = inside + u * S::GROUP_THREADS;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) x[u * 8 + e] = 0;
+    if (j < S::UNITS) {
+      if (JOIN) joined8(p, plan, j * 8, x + u * 8);
+      else if (KIND != ADD && p.token) {
+        widen8(load_weights(p.token + j * 8), x + u * 8);
+        if (LEARNED) {
+          float more[8];
+          widen8(load_weights(p.learned + j * 8), more);
+#pragma unroll
+          for (int e = 0; e < 8; ++e) x[u * 8 + e] += more[e];
+        }
+      } else fresh8(p.in + j * 8, x + u * 8);
+    }
+  }
+  if (NORM == RMS) {  // a scale, which the sums take at the end
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < S::HELD * 8; ++i) squares = fmaf(x[i], x[i], squares);
+    squares = sum_lanes(squares, 32);
+    if (t % 32 == 0) shared.squares[warp] = squares;
+  } else if (NORM == LAYER) {
+    float sum = 0, squares = 0;
+#pragma unroll
+    for (int i = 0; i < S::HELD * 8; ++i) sum += x[i];
+    float mean = sum_group<S>(sum, shared.sums) / K;
+#pragma unroll
+    for (int u = 0; u < S::HELD; ++u)
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        x[u * 8 + e] = inside + u * S::GROUP_THREADS < S::UNITS ? x[u * 8 + e] - mean : 0.f;
+        squares = fmaf(x[u * 8 + e], x[u * 8 + e], squares);
+      }
+    float scale = rsqrtf(sum_group<S>(squares, shared.squares) / K + EPS);
+#pragma unroll
+    for (int i = 0; i < S::HELD * 8; ++i) x[i] *= scale;
+  }
+  if (NORM != PLAIN) {
+#pragma unroll
+    for (int u = 0; u < S::HELD; ++u) {
+      float g[8], s[8];
+      widen8(gain[u], g);
+      widen8(shift[u], s);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) x[u * 8 + e] = NORM == LAYER ? fmaf(x[u * 8 + e], g[e], s[e]) : x[u * 8 + e] * g[e];
+    }
+  }
+  // Bias and residual of the row that this thread will store next.
+  auto beside = [&](int row) {
+    if (row >= p.rows.last || KIND == SWIGLU) return 0.f;
+    float v = BIAS ? wide(p.bias[row]) : 0.f;
+    if (KIND == ADD) v += p.token ? embedded(p, row) : load_fresh(p.out + row);
+    return v;
+  };
+  int first = p.rows.first, done = 0;
+  float aside = t < FLUSH ? beside(first + t) : 0.f;
+  float* partial = shared.partial;
+  for (int r = p.rows.first; r < p.rows.last; r += S::PER) {
+    const int n = min(S::PER, p.rows.last - r), rows = KIND == SWIGLU ? 2 * n : n;
+    const u8* base = c.take(rows * K * 2);
+    for (int k = group * R; k < rows; k += R * S::GROUPS) {
+      float sums[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int i = 0; i < R; ++i)
+        if (k + i < rows)
+#pragma unroll
+          for (int u = 0; u < S::HELD; ++u) {
+            int j = inside + u * S::GROUP_THREADS;
+            if (j < S::UNITS) sums[i] = dot8(*(const uint4*)(base + (k + i) * K * 2 + j * 16), x + u * 8, sums[i]);
+          }
+      float sum = sum_rows<R>(sums);
+      int row = k + index_of<R>();
+      if (is_sum<R>() && row < rows) {
+        int at = KIND != SWIGLU ? row : row < n ? 2 * row : 2 * (row - n) + 1;
+        partial[(done + at) * S::GROUP_WARPS + warp % S::GROUP_WARPS] = sum;
+      }
+    }
+    c.release();
+    done += rows;
+    if (done + S::ROWS <= FLUSH && r + S::PER < p.rows.last) continue;
+    sync_consumers();
+    int outputs = KIND == SWIGLU ? done / 2 : done;
+    if (t < outputs) {
+      float scale = 1, y = 0;
+      if (NORM == RMS) {
+        float squares = 0;
+        for (int i = 0; i < S::GROUP_WARPS; ++i) squares += shared.squares[i];
+        scale = rsqrtf(squares / K + EPS);
+      }
+      auto whole = [&](int row) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < S::GROUP_WARPS; ++i) sum += partial[row * S::GROUP_WARPS + i];
+        return sum * scale;
+      };
+      if (KIND == SWIGLU) {
+        float gate = whole(2 * t), up = whole(2 * t + 1);
+        if (BIAS) { gate += wide(p.bias[first + t]); up += wide(p.bias[INNER + first + t]); }
+        y = gate / (1.f + power_of_two(-1.4426950408889634f * gate)) * up;
+      } else {
+        y = whole(t) + aside;
+        if (KIND == GELU) {
+          float z = 1.5957691216057308f * (y + 0.044715f * y * y * y);
+          y = y / (1.f + power_of_two(-1.4426950408889634f * z));
+        }
+      }
+      store_fresh(p.out + first + t, y);
+    }
+    // The next sums go to the other half; the barrier before it is read again ends this reading.
+    partial = partial == shared.partial ? shared.partial + FLUSH * S::GROUP_WARPS : shared.partial;
+    first += outputs;
+    done = 0;
+    if (r + S::PER < p.rows.last && t < FLUSH) aside = beside(first + t);
+  }
+}
+
+// ---- attention ------------------------------------------------------------------------------------------
+
+// Query heads of a kv head: up to two a warp (four do not fit the registers); more are shared out to
+// classes of warps.
+constexpr int GROUP = HEADS / KV_HEADS;
+constexpr int CLASSES = GROUP <= 2 ? 1 : GROUP <= 4 ? 2 : GROUP <= 8 ? 4 : 8;
+constexpr int MINE = (GROUP + CLASSES - 1) / CLASSES;
+constexpr int CLASS_WARPS = WARPS / CLASSES;
+constexpr int LANES = DIM / 8;         // of a row of keys or values
+constexpr int SETS = 32 / LANES;       // rows that a warp reads at once
+constexpr int AT_ONCE = CLASS_WARPS * SETS;
+static_assert(GROUP <= 16 && WARPS % CLASSES == 0 && 32 % LANES == 0 && LANES >= 2, "attention: heads");
+
+struct Rotation { float cosine[8], sine[8]; };
+
+// 8 elements of a query or key head, normalised and rotated.
+DEVICE void head8(const float* head, const bf16* gain, const Rotation& turn, float* x) {
+  const int lane = threadIdx.x % LANES;
+  fresh8(head + lane * 8, x);
+  float scale = 1;
+  if (QK_NORM) {
+    float squares = 0;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) squares = fmaf(x[e], x[e], squares);
+    scale = rsqrtf(sum_lanes(squares, LANES) / DIM + EPS);
+  }
+  float g[8], y[8];
+  if (QK_NORM) {
+    widen8(load_weights(gain + lane * 8), g);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) x[e] *= scale * g[e];
+  }
+  if (ROPE) {
+    const int other = lane ^ (LANES / 2);
+    fresh8(head + other * 8, y);
+    if (QK_NORM) {
+      widen8(load_weights(gain + other * 8), g);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) y[e] *= scale * g[e];
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+      x[e] = x[e] * turn.cosine[e] + (lane < LANES / 2 ? -y[e] : y[e]) * turn.sine[e];
+  }
+}
+
+// The softmax so far of some positions: highest score, sum of weights, weighted values.
+struct Softmax { float best, total, values[8]; };
+
+DEVICE void join(Softmax& a, float best, float total, const float* values) {
+  float top = fmaxf(a.best, best), mine = power_of_two(a.best - top), theirs = power_of_two(best - top);
+  a.best = top;
+  a.total = a.total * mine + total * theirs;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) a.values[e] = a.values[e] * mine + values[e] * theirs;
+}
+
+DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, const Plan& plan, int turn) {
+  const int t = threadIdx.x, warp = t / 32, lane = t % LANES, set = t % 32 / LANES;
+  const int kind = warp / CLASS_WARPS, row0 = warp % CLASS_WARPS * SETS + set;
+  const int unit0 = (blockIdx.x + turn) % GRID;
+  Shared& shared = *c.shared;
+  Rotation rotation;
+  if (ROPE) {
+    const int half = (u64)plan.position * (DIM / 2) + lane % (LANES / 2) * 8;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      rotation.cosine[e] = s.cosine[half + e];
+      rotation.sine[e] = s.sine[half + e];
+    }
+  }
+  grid.wait();
+  for (int unit = unit0; unit < plan.units; unit += GRID) {
+    const int head = unit / plan.parts, part = unit % plan.parts, first = part * plan.length;
+    const int last = min(plan.position, first + plan.length);
+    const float scale = rsqrtf((float)DIM) * 1.4426950408889634f;  // scores are powers of two
+    float query[MINE][8];
+    Softmax soft[MINE];
+#pragma unroll
+    for (int g = 0; g < MINE; ++g) {
+      const int h = kind * MINE + g;
+      soft[g].best = -1e30f;
+      soft[g].total = 0;
+      head8(s.qkv + (head * GROUP + min(h, GROUP - 1)) * DIM, layer.q_norm, rotation, query[g]);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) { query[g][e] *= scale; soft[g].values[e] = 0; }
+    }
+    for (int at = first; at < last; at += TILE) {
+      const int n = min(TILE, last - at);
+      const u8* keys = c.take(n * DIM * 4);
+      const u8* values = keys + n * DIM * 2;
+      for (int r = row0; r - set - warp % CLASS_WARPS * SETS < n; r += 2 * AT_ONCE) {
+        float score[2][MINE], value[2][8];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int row = r + i * AT_ONCE;
+          uint4 key = uint4{0, 0, 0, 0}, v = uint4{0, 0, 0, 0};
+          if (row < n) {
+            key = *(const uint4*)(keys + row * DIM * 2 + lane * 16);
+            v = *(const uint4*)(values + row * DIM * 2 + lane * 16);
+          }
+          widen8(v, value[i]);
+#pragma unroll
+          for (int g = 0; g < MINE; ++g) {
+            float sum = sum_lanes(dot8(key, query[g], 0.f), LANES);
+            score[i][g] = row < n ? sum : as_float(0xff800000u);  // no weight
+          }
+        }
+#pragma unroll
+        for (int g = 0; g < MINE; ++g) {
+          Softmax& a = soft[g];
+          float top = fmaxf(a.best, fmaxf(score[0][g], score[1][g]));
+          float old = power_of_two(a.best - top);
+          float p0 = power_of_two(score[0][g] - top), p1 = power_of_two(score[1][g] - top);
+          a.best = top;
+          a.total = a.total * old + p0 + p1;
+#pragma unroll
+          for (int e = 0; e < 8; ++e) a.values[e] = fmaf(p1, value[1][e], fmaf(p0, value[0][e], a.values[e] * old));
+        }
+      }
+      c.release();
+    }
+    if (part == plan.parts - 1 && warp % CLASS_WARPS == 0) {  // the token itself, and into the cache
+      float key[8], value[8];
+      head8(s.qkv + QUERIES + head * DIM, layer.k_norm, rotation, key);
+      fresh8(s.qkv + QUERIES + KEYS + head * DIM + lane * 8, value);
+      bf16 k[8], v[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        k[e] = narrow(key[e]);
+        v[e] = narrow(value[e]);
+        key[e] = wide(k[e]);
+        value[e] = wide(v[e]);
+      }
+      if (warp == 0 && set == 0 && plan.position < SLOTS) {
+        u64 to = ((u64)head * SLOTS + plan.position) * DIM + lane * 8;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) { layer.keys[to + e] = k[e]; layer.values[to + e] = v[e]; }
+      }
+#pragma unroll
+      for (int g = 0; g < MINE; ++g) {
+        float score = 0;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) score = fmaf(key[e], query[g][e], score);
+        score = sum_lanes(score, LANES);
+        if (set == 0) join(soft[g], score, 1.f, value);
+      }
+    }
+    // The rows of a warp, then the warps.
+#pragma unroll
+    for (int g = 0; g < MINE; ++g) {
+#pragma unroll
+      for (int d = LANES; d < 32; d <<= 1) {
+        float best = exchange(soft[g].best, d), total = exchange(soft[g].total, d), values[8];
+#pragma unroll
+        for (int e = 0; e < 8; ++e) values[e] = exchange(soft[g].values[e], d);
+        join(soft[g], best, total, values);
+      }
+      float* mine = shared.partial + warp * (DIM + 2);
+      if (set == 0) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) mine[2 + lane * 8 + e] = soft[g].values[e];
+        if (lane == 0) { mine[0] = soft[g].best; mine[1] = soft[g].total; }
+      }
+      sync_consumers();
+      for (int i = t; i < CLASSES * DIM; i += THREADS) {
+        const int h = i / DIM * MINE + g, d = i % DIM;
+        const float* theirs = shared.partial + i / DIM * CLASS_WARPS * (DIM + 2);
+        float best = -1e30f, total = 0, value = 0;
+        for (int w = 0; w < CLASS_WARPS; ++w) best = fmaxf(best, theirs[w * (DIM + 2)]);
+        for (int w = 0; w < CLASS_WARPS; ++w) {
+          float weight = power_of_two(theirs[w * (DIM + 2)] - best);
+          total = fmaf(weight, theirs[w * (DIM + 2) + 1], total);
+          value = fmaf(weight, theirs[w * (DIM + 2) + 2 + d], value);
+        }
+        if (h < GROUP) {
+          const int whole = head * GROUP + h;
+          store_fresh(s.attended + part * QUERIES + whole * DIM + d, value / total);
+          if (d == 0) store_fresh2(s.shares + (part * HEADS + whole) * 2, best, total);
+        }
+      }
+      sync_consumers();
+    }
+  }
+}
+
+// ---- the step -------------------------------------------------------------------------------------------
+
+constexpr int NORMED = LAYER_NORM ? LAYER : RMS;
+
+KERNEL decode_step(CONSTANT Step s) {
+  SHARED_MEMORY(memory);
+  Shared* shared = (Shared*)memory;
+  u8* ring = memory + HEADROOM;
+  if (s.sync[2]) return;  // a barrier of an earlier step was given up
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      mbarrier_init(&shared->full[i], 1);
+      mbarrier_init(&shared->empty[i], WARPS);
+    }
+    mbarrier_publish();
+  }
+  sync_block();
+  const int token = s.control[TOKEN];
+  const Plan plan = plan_of(s.control[POSITION]);
+  if (threadIdx.x >= THREADS) {
+    if (threadIdx.x == THREADS) {
+      Producer p{shared, ring, 0, 0, 0, 0};
+      produce_step(s, p, plan);
+    }
+    return;
+  }
+  Consumer c{shared, ring, 0, 0};
+  Grid grid{s.sync, s.fault, s.sync[1], 0, false};
+  const bf16* row = s.embedding + (u64)token * HIDDEN;
+  const bf16* learned = LEARNED ? s.learned + (u64)min(plan.position, LEARNED - 1) * HIDDEN : row;
+  for (int i = 0; i < LAYERS; ++i) {
+    const Layer& layer = s.layers[i];
+    const bf16* start = i ? nullptr : row;
+    product<HIDDEN, NORMED, STORE, QKV_BIAS, false>(grid, c, Product{layer.qkv_bias, layer.norm, layer.norm_bias,
+        start, learned, s.x, nullptr, s.qkv, deal(QKV, turn_of(i, 0), 0, 0), i > 0}, plan);
+    grid.arrive<FLUSH>();
+    attend(s, grid, c, layer, plan, turn_of(i, 1));
+    grid.arrive<THREADS>();
+    product<QUERIES, PLAIN, ADD, OUTPUT_BIAS, true>(grid, c, Product{layer.output_bias, nullptr, nullptr,
+        start, learned, s.attended, s.shares, s.x, deal(HIDDEN, turn_of(i, 1), plan.heavy, plan.share), true}, plan);
+    grid.arrive<FLUSH>();
+    product<HIDDEN, NORMED, GELU_MLP ? GELU : SWIGLU, UP_BIAS, false>(grid, c, Product{layer.up_bias, layer.mlp_norm,
+        layer.mlp_norm_bias, nullptr, nullptr, s.x, nullptr, s.inner, deal(INNER, turn_of(i, 2), 0, 0), true}, plan);
+    grid.arrive<FLUSH>();
+    product<INNER, PLAIN, ADD, DOWN_BIAS, false>(grid, c, Product{layer.down_bias, nullptr, nullptr,
+        nullptr, nullptr, s.inner, nullptr, s.x, deal(HIDDEN, turn_of(i, 3), 0, 0), true}, plan);
+    grid.arrive<FLUSH>();
+  }
+  product<HIDDEN, NORMED, STORE, false, false>(grid, c, Product{nullptr, s.norm, s.norm_bias, nullptr, nullptr,
+      s.x, nullptr, s.logits, deal(VOCAB, turn_of(LAYERS, 0), 0, 0), true}, plan);
+  // All blocks have read the old value: they passed a barrier since.
+  if (blockIdx.x == 0 && threadIdx.x == 0 && !grid.broken) s.sync[1] = grid.base + grid.passed * GRID;
+}
