@@ -113,7 +113,8 @@ DEVICE void mbarrier_wait(u64* b, u32 parity) {
   auto passed = [](emulator::Fiber* f) { return ((const emulator::Mbarrier*)f->on)->phase != f->times; };
   if (!passed(running)) emulator::pause(passed);
 }
-DEVICE void copy_async(void* to, const void* from, u32 bytes, u64* b) {
+enum Reuse { ONCE, BY_ALL_BLOCKS };
+DEVICE void copy_async(void* to, const void* from, u32 bytes, u64* b, Reuse = ONCE) {
   u8* start = running->block->memory + HEADROOM;
   emulator::require((u8*)to >= start && (u8*)to + bytes <= start + RING, "a copy beyond the ring");
   emulator::require(!((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes), "a copy not of 16 bytes");
@@ -146,6 +147,7 @@ DEVICE float2 load_fresh2(const float* p) { return *(const float2*)p; }
 DEVICE float load_fresh(const float* p) { return *p; }
 DEVICE void store_fresh(float* p, float v) { *p = v; }
 DEVICE void store_fresh2(float* p, float a, float b) { p[0] = a; p[1] = b; }
+DEVICE float quotient(float a, float b) { return a / b; }
 DEVICE float power_of_two(float x) { return std::exp2(x); }
 DEVICE float as_float(u32 bits) { float x; memcpy(&x, &bits, 4); return x; }
 DEVICE u32 as_bits(float x) { u32 bits; memcpy(&bits, &x, 4); return bits; }

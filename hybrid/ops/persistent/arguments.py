@@ -11,23 +11,11 @@ from hybrid.model.weights import LayerWeights, Weights
 from hybrid.state.buffers import Buffers
 from hybrid.state.kv_cache import KVCache
 
-_POINTERS = (
-    "layers", "embedding", "learned", "norm", "norm_bias", "head", "cosine", "sine", "control",
-    "x", "qkv", "attended", "shares", "inner", "logits", "sync", "fault",
-)  # fmt: skip
-
-
-class Step(ctypes.Structure):
-    """`Step` of step.cu."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in _POINTERS)
-
-
 class Arguments:
     """One step's memory. Lives as long as any graph that was captured with it.
 
     Attributes:
-        step: The argument itself.
+        step: The argument itself, `Step` of step.cu: pointers, those of the layers first.
         sync: int32 (4,): the barrier's counter, its value before a step, and whether it broke.
         fault: int32 (1,) in host memory: the number of the barrier that did not come, 0 if none.
     """
@@ -40,17 +28,16 @@ class Arguments:
         """
         device, f32 = weights.device, torch.float32
         layers = len(weights.layers)
-        table = [_layer(weights.layers[i], *cache.layer(i)) for i in range(layers)]
+        table = [at for i in range(layers) for at in _layer(weights.layers[i], *cache.layer(i))]
         widths = (b.qkv_N.numel(), parts * b.attention_N.numel(), b.inner_F.numel())
         heads = b.partial.shape[0]
         scratch = [torch.zeros(n, dtype=f32, device=device) for n in (*widths, parts * heads * 2)]
         qkv, attended, inner, shares = scratch
         self.sync = torch.zeros(4, dtype=torch.int32, device=device)
         self.fault = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
-        table_L = torch.tensor(table, dtype=torch.int64).to(device)
-        self._kept = (*scratch, table_L, weights, b, cache)
-        self.step = Step(
-            table_L.data_ptr(),
+        self._kept = (*scratch, weights, b, cache)
+        pointers = (
+            *table,
             weights.embedding_VD.data_ptr(),
             _at(weights.position_PD),
             weights.norm.weight_K.data_ptr(),
@@ -68,6 +55,7 @@ class Arguments:
             self.sync.data_ptr(),
             self.fault.data_ptr(),
         )
+        self.step = (ctypes.c_void_p * len(pointers))(*pointers)
 
 
 def _layer(layer: LayerWeights, keys: Tensor, values: Tensor) -> list[int]:

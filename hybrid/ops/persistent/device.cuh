@@ -32,11 +32,12 @@ DEVICE void mbarrier_wait(u64* b, u32 parity) {
         : "=r"(done) : "r"(in_shared(b)), "r"(parity) : "memory");
   } while (!done);
 }
-// Device to shared memory, counted by the barrier; the lines leave L2 first: they are read once.
-DEVICE void copy_async(void* to, const void* from, u32 bytes, u64* b) {
+// Device to shared memory, counted by the barrier. What is read once leaves L2 first.
+enum Reuse : u64 { ONCE = 0x12F0000000000000ull, BY_ALL_BLOCKS = 0x1000000000000000ull };
+DEVICE void copy_async(void* to, const void* from, u32 bytes, u64* b, Reuse reuse = ONCE) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-      ::"r"(in_shared(to)), "l"(from), "r"(bytes), "r"(in_shared(b)), "l"(0x12F0000000000000ull) : "memory");
+      ::"r"(in_shared(to)), "l"(from), "r"(bytes), "r"(in_shared(b)), "l"((u64)reuse) : "memory");
 }
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
@@ -61,13 +62,14 @@ DEVICE u64 nanoseconds() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
   return t;
 }
-// Weights: read once a step by one thread, never written. Values of this step: from L2, past L1.
+// Never written while a step runs. Values of this step: from L2, past L1.
 DEVICE uint4 load_weights(const bf16* p) { return __ldg((const uint4*)p); }
 DEVICE float4 load_fresh4(const float* p) { return __ldcg((const float4*)p); }
 DEVICE float2 load_fresh2(const float* p) { return __ldcg((const float2*)p); }
 DEVICE float load_fresh(const float* p) { return __ldcg(p); }
 DEVICE void store_fresh(float* p, float v) { __stcg(p, v); }
 DEVICE void store_fresh2(float* p, float a, float b) { __stcg((float2*)p, make_float2(a, b)); }
+DEVICE float quotient(float a, float b) { return __fdividef(a, b); }
 DEVICE float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

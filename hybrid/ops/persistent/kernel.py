@@ -34,7 +34,7 @@ class Kernel:
         self._call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
         self._call("cuFuncSetAttribute", self._function, _DYNAMIC_SHARED_SIZE, shared)
 
-    def launch(self, argument: ctypes.Structure) -> None:
+    def launch(self, argument: Any) -> None:
         """Enqueue on the current stream, all blocks at once resident; a capture may take it up.
 
         Raises:

@@ -131,5 +131,6 @@ def pointers(weights: Weights) -> dict[str, int]:
 
 def _headroom(spec: Spec, tiling: Tiling) -> int:
     """Bytes before the ring: barriers, and partial sums of products or of attention."""
-    sums = max(2 * 64 * tiling.warps, tiling.warps * (spec.head_dim + 2)) * 4
+    heads = min(spec.heads // spec.kv_heads, 2)
+    sums = max(2 * 64 * tiling.warps, heads * tiling.warps * (spec.head_dim + 2)) * 4
     return -(-(20 * tiling.stages + 8 * tiling.warps + 64 + sums) // 128) * 128

@@ -13,13 +13,16 @@ constexpr int THREADS = WARPS * 32;
 constexpr int QUERIES = HEADS * DIM, KEYS = KV_HEADS * DIM, QKV = QUERIES + 2 * KEYS;
 constexpr int FLUSH = 64;  // rows that are summed up together, across the warps
 
+DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
+
 struct Layer {
   const bf16 *qkv, *qkv_bias, *output, *output_bias, *up, *up_bias, *down, *down_bias;
   const bf16 *norm, *norm_bias, *mlp_norm, *mlp_norm_bias, *q_norm, *k_norm;
   bf16 *keys, *values;
 };
 struct Step {
-  const Layer* layers;
+  Layer layers[LAYERS];
   const bf16 *embedding, *learned, *norm, *norm_bias, *head;
   const float *cosine, *sine;
   const int* control;
@@ -31,14 +34,12 @@ struct Shared {
   u64 full[STAGES], empty[STAGES];
   u32 starts[STAGES];
   float squares[WARPS], sums[WARPS];
-  alignas(16) float partial[2 * FLUSH * WARPS > WARPS * (DIM + 2) ? 2 * FLUSH * WARPS : WARPS * (DIM + 2)];
+  // Sums of rows by warp, in two halves; or of each warp the softmax of up to two heads.
+  alignas(16) float partial[larger(2 * FLUSH * WARPS, smaller(HEADS / KV_HEADS, 2) * WARPS * (DIM + 2))];
 };
 static_assert(sizeof(Shared) <= HEADROOM, "HEADROOM is too small");
 
 // ---- who does what --------------------------------------------------------------------------------------
-
-DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
-DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 // How a product with rows of K elements is worked on.
 template <int K, bool PAIRS> struct Shape {
@@ -57,19 +58,18 @@ template <int K, bool PAIRS> struct Shape {
 
 struct Span { int first, last; };
 
-// Contiguous rows for each block; the first `heavy` blocks take `share` rows each. `turn` rotates the
-// blocks, so that over a token all read the same bytes.
-DEVICE Span deal(int rows, int turn, int heavy, int share) {
-  int i = (blockIdx.x + turn) % GRID;
-  if (i < heavy) return Span{i * share, i * share + share};
-  int left = rows - heavy * share, blocks = GRID - heavy, j = i - heavy, each = left / blocks, more = left % blocks;
-  int first = heavy * share + j * each + min(j, more);
-  return Span{first, first + each + (j < more)};
+// Contiguous rows for each block; the blocks behind the first `even` ones take `share` rows each. `turn`
+// rotates the blocks, so that over a token all read the same bytes.
+DEVICE Span deal(int rows, int turn, int even = GRID, int share = 0) {
+  int i = (blockIdx.x + turn) % GRID, left = rows - (GRID - even) * share;
+  if (i >= even) return Span{left + (i - even) * share, left + (i - even) * share + share};
+  int each = left / even, more = left % even, first = i * each + min(i, more);
+  return Span{first, first + each + (i < more)};
 }
 DEVICE int turn_of(int layer, int product) { return (layer * 4 + product) * 37 % GRID; }
 
 // Attention: units of (kv head, part of the context), one a block; the output product evens out the bytes.
-struct Plan { int position, parts, length, units, heavy, share; };
+struct Plan { int position, parts, length, units, even, share; };
 
 DEVICE Plan plan_of(int position) {
   Plan p;
@@ -77,9 +77,10 @@ DEVICE Plan plan_of(int position) {
   p.parts = min(PARTS, max(1, (position + MIN_PART - 1) / MIN_PART));
   p.length = (position + p.parts - 1) / p.parts;
   p.units = KV_HEADS * p.parts;
-  int rows = (p.length * DIM * 4 + QUERIES) / (QUERIES * 2);  // of the output product, in the bytes of a unit
-  p.heavy = p.units < GRID ? p.units : 0;
-  p.share = max(0, (HIDDEN + p.units * rows) / GRID - rows);
+  // A unit has the bytes of so many rows of the output product; who has no unit takes more rows.
+  int rows = (p.length * DIM * 4 + QUERIES) / (QUERIES * 2);
+  p.even = p.units < GRID ? p.units : GRID;
+  p.share = p.even == GRID ? 0 : min((HIDDEN + p.units * rows + GRID - 1) / GRID, HIDDEN / (GRID - p.even));
   return p;
 }
 constexpr int TILE = CHUNK / (DIM * 4);  // positions of a chunk: keys, then values
@@ -131,6 +132,14 @@ struct Consumer {
   }
 };
 
+// The weights of the norm before a product.
+template <int K> DEVICE void produce_norm(Producer& p, const bf16* gain, const bf16* shift) {
+  u8* to = p.begin(K * (LAYER_NORM ? 4 : 2));
+  copy_async(to, gain, K * 2, p.barrier(), BY_ALL_BLOCKS);
+  if (LAYER_NORM) copy_async(to + K * 2, shift, K * 2, p.barrier(), BY_ALL_BLOCKS);
+  ++p.head;
+}
+
 template <int K> DEVICE void produce(Producer& p, const bf16* weight, Span rows) {
   typedef Shape<K, false> S;
   for (int r = rows.first; r < rows.last; r += S::PER) {
@@ -171,17 +180,20 @@ DEVICE void produce_cache(Producer& p, const Layer& layer, const Plan& plan, int
 DEVICE void produce_step(const Step& s, Producer& p, const Plan& plan) {
   for (int i = 0; i < LAYERS; ++i) {
     const Layer& layer = s.layers[i];
-    produce<HIDDEN>(p, layer.qkv, deal(QKV, turn_of(i, 0), 0, 0));
+    produce_norm<HIDDEN>(p, layer.norm, layer.norm_bias);
+    produce<HIDDEN>(p, layer.qkv, deal(QKV, turn_of(i, 0)));
     produce_cache(p, layer, plan, turn_of(i, 1));
-    produce<QUERIES>(p, layer.output, deal(HIDDEN, turn_of(i, 1), plan.heavy, plan.share));
+    produce<QUERIES>(p, layer.output, deal(HIDDEN, turn_of(i, 1), plan.even, plan.share));
+    produce_norm<HIDDEN>(p, layer.mlp_norm, layer.mlp_norm_bias);
 #if GELU_MLP
-    produce<HIDDEN>(p, layer.up, deal(INNER, turn_of(i, 2), 0, 0));
+    produce<HIDDEN>(p, layer.up, deal(INNER, turn_of(i, 2)));
 #else
-    produce_pairs<HIDDEN, INNER>(p, layer.up, deal(INNER, turn_of(i, 2), 0, 0));
+    produce_pairs<HIDDEN, INNER>(p, layer.up, deal(INNER, turn_of(i, 2)));
 #endif
-    produce<INNER>(p, layer.down, deal(HIDDEN, turn_of(i, 3), 0, 0));
+    produce<INNER>(p, layer.down, deal(HIDDEN, turn_of(i, 3)));
   }
-  produce<HIDDEN>(p, s.head, deal(VOCAB, turn_of(LAYERS, 0), 0, 0));
+  produce_norm<HIDDEN>(p, s.norm, s.norm_bias);
+  produce<HIDDEN>(p, s.head, deal(VOCAB, turn_of(LAYERS, 0)));
 }
 
 // ---- the barrier of all blocks --------------------------------------------------------------------------
@@ -242,6 +254,10 @@ DEVICE void widen8(uint4 a, float* x) {
   x[0] = low(a.x); x[1] = high(a.x); x[2] = low(a.y); x[3] = high(a.y);
   x[4] = low(a.z); x[5] = high(a.z); x[6] = low(a.w); x[7] = high(a.w);
 }
+DEVICE uint4 narrow8(const float* x) {
+  auto pair = [&](int i) { return (u32)narrow(x[i]) | (u32)narrow(x[i + 1]) << 16; };
+  return uint4{pair(0), pair(2), pair(4), pair(6)};
+}
 DEVICE void fresh8(const float* p, float* x) {
   float4 a = load_fresh4(p), b = load_fresh4(p + 4);
   x[0] = a.x; x[1] = a.y; x[2] = a.z; x[3] = a.w; x[4] = b.x; x[5] = b.y; x[6] = b.z; x[7] = b.w;
@@ -283,7 +299,7 @@ enum Norm { PLAIN, RMS, LAYER };
 enum Kind { STORE, ADD, SWIGLU, GELU };
 
 struct Product {
-  const bf16 *bias, *norm, *norm_bias;
+  const bf16* bias;
   const bf16 *token, *learned;  // rows of the embedding: what x is before the first layer; else null
   const float *in, *shares;
   float* out;
@@ -298,32 +314,36 @@ DEVICE float embedded(const Product& p, int i) {
 // 8 elements of the attention's result, from its parts, which are each normalised.
 DEVICE void joined8(const Product& p, const Plan& plan, int at, float* x) {
   if (plan.parts == 1) { fresh8(p.in + at, x); return; }
+  constexpr int BATCH = smaller(PARTS, 4);  // parts whose loads are on their way at once
   float2 share[PARTS];
-  float each[PARTS][8], best = -1e30f, total = 0;
+  float each[BATCH][8], best = -1e30f, total = 0;
+  // A part that is not there has the place of the first one and no weight.
 #pragma unroll
-  for (int i = 0; i < PARTS; ++i) {
-    share[i] = float2{-1e30f, 0.f};
-    if (i < plan.parts) {
-      share[i] = load_fresh2(p.shares + (i * HEADS + at / DIM) * 2);
-      fresh8(p.in + i * QUERIES + at, each[i]);
-    } else {
+  for (int i = 0; i < PARTS; ++i) share[i] = load_fresh2(p.shares + ((i < plan.parts ? i : 0) * HEADS + at / DIM) * 2);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) each[i][e] = 0;
-    }
-  }
+  for (int i = 0; i < BATCH; ++i) fresh8(p.in + (i < plan.parts ? i : 0) * QUERIES + at, each[i]);
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) best = fmaxf(best, share[i].x);
+#pragma unroll
+  for (int i = 0; i < PARTS; ++i) {
+    share[i].y = i < plan.parts ? share[i].y * power_of_two(share[i].x - best) : 0.f;
+    total += share[i].y;
+  }
 #pragma unroll
   for (int e = 0; e < 8; ++e) x[e] = 0;
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) {
-    float weight = share[i].y * power_of_two(share[i].x - best);
-    total += weight;
+    if (i >= BATCH && i % BATCH == 0) {
+      if (i >= plan.parts) break;
 #pragma unroll
-    for (int e = 0; e < 8; ++e) x[e] = fmaf(weight, each[i][e], x[e]);
+      for (int k = 0; k < BATCH; ++k) fresh8(p.in + (i + k < plan.parts ? i + k : 0) * QUERIES + at, each[k]);
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) x[e] = fmaf(share[i].y, each[i % BATCH][e], x[e]);
   }
+  const float scale = quotient(1.f, total);
 #pragma unroll
-  for (int e = 0; e < 8; ++e) x[e] /= total;
+  for (int e = 0; e < 8; ++e) x[e] *= scale;
 }
 
 // Over the warps that hold one copy of x.
@@ -346,15 +366,25 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
   // What does not depend on other blocks, before the barrier.
   uint4 gain[S::HELD], shift[S::HELD];
   if (NORM != PLAIN) {
+    const u8* norm = c.take(K * (NORM == LAYER ? 4 : 2));
 #pragma unroll
     for (int u = 0; u < S::HELD; ++u) {
       int j = inside + u * S::GROUP_THREADS;
       gain[u] = shift[u] = uint4{0, 0, 0, 0};
-      if (j < S::UNITS) gain[u] = load_weights(p.norm + j * 8);
-      if (NORM == LAYER && j < S::UNITS) shift[u] = load_weights(p.norm_bias + j * 8);
+      if (j < S::UNITS) gain[u] = *(const uint4*)(norm + j * 16);
+      if (NORM == LAYER && j < S::UNITS) shift[u] = *(const uint4*)(norm + K * 2 + j * 16);
     }
+    c.release();
   }
+  auto bias = [&](int row) { return BIAS && row < p.rows.last ? wide(p.bias[row]) : 0.f; };
+  int first = p.rows.first, done = 0;
+  float aside = KIND != SWIGLU && t < FLUSH ? bias(first + t) : 0.f;
   if (p.wait) grid.wait();
+  // Of the row that this thread will store next; its bias is there already.
+  auto residual = [&](int row) {
+    if (KIND != ADD || row >= p.rows.last) return 0.f;
+    return p.token ? embedded(p, row) : load_fresh(p.out + row);
+  };
   float x[S::HELD * 8];
 #pragma unroll
   for (int u = 0; u < S::HELD; ++u) {
@@ -374,6 +404,7 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
       } else fresh8(p.in + j * 8, x + u * 8);
     }
   }
+  if (t < FLUSH) aside += residual(first + t);
   if (NORM == RMS) {  // a scale, which the sums take at the end
     float squares = 0;
 #pragma unroll
@@ -406,15 +437,6 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
       for (int e = 0; e < 8; ++e) x[u * 8 + e] = NORM == LAYER ? fmaf(x[u * 8 + e], g[e], s[e]) : x[u * 8 + e] * g[e];
     }
   }
-  // Bias and residual of the row that this thread will store next.
-  auto beside = [&](int row) {
-    if (row >= p.rows.last || KIND == SWIGLU) return 0.f;
-    float v = BIAS ? wide(p.bias[row]) : 0.f;
-    if (KIND == ADD) v += p.token ? embedded(p, row) : load_fresh(p.out + row);
-    return v;
-  };
-  int first = p.rows.first, done = 0;
-  float aside = t < FLUSH ? beside(first + t) : 0.f;
   float* partial = shared.partial;
   for (int r = p.rows.first; r < p.rows.last; r += S::PER) {
     const int n = min(S::PER, p.rows.last - r), rows = KIND == SWIGLU ? 2 * n : n;
@@ -457,12 +479,12 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
       if (KIND == SWIGLU) {
         float gate = whole(2 * t), up = whole(2 * t + 1);
         if (BIAS) { gate += wide(p.bias[first + t]); up += wide(p.bias[INNER + first + t]); }
-        y = gate / (1.f + power_of_two(-1.4426950408889634f * gate)) * up;
+        y = quotient(gate, 1.f + power_of_two(-1.4426950408889634f * gate)) * up;
       } else {
         y = whole(t) + aside;
         if (KIND == GELU) {
           float z = 1.5957691216057308f * (y + 0.044715f * y * y * y);
-          y = y / (1.f + power_of_two(-1.4426950408889634f * z));
+          y = quotient(y, 1.f + power_of_two(-1.4426950408889634f * z));
         }
       }
       store_fresh(p.out + first + t, y);
@@ -471,7 +493,7 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
     partial = partial == shared.partial ? shared.partial + FLUSH * S::GROUP_WARPS : shared.partial;
     first += outputs;
     done = 0;
-    if (r + S::PER < p.rows.last && t < FLUSH) aside = beside(first + t);
+    if (KIND != SWIGLU && r + S::PER < p.rows.last && t < FLUSH) aside = bias(first + t) + residual(first + t);
   }
 }
 
@@ -534,12 +556,11 @@ DEVICE void join(Softmax& a, float best, float total, const float* values) {
 
 DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, const Plan& plan, int turn) {
   const int t = threadIdx.x, warp = t / 32, lane = t % LANES, set = t % 32 / LANES;
-  const int kind = warp / CLASS_WARPS, row0 = warp % CLASS_WARPS * SETS + set;
-  const int unit0 = (blockIdx.x + turn) % GRID;
+  const int kind = warp / CLASS_WARPS, base = warp % CLASS_WARPS * SETS, unit0 = (blockIdx.x + turn) % GRID;
   Shared& shared = *c.shared;
   Rotation rotation;
-  if (ROPE) {
-    const int half = (u64)plan.position * (DIM / 2) + lane % (LANES / 2) * 8;
+  if (ROPE && unit0 < plan.units) {
+    const int half = plan.position * (DIM / 2) + lane % (LANES / 2) * 8;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       rotation.cosine[e] = s.cosine[half + e];
@@ -555,32 +576,58 @@ DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, c
     Softmax soft[MINE];
 #pragma unroll
     for (int g = 0; g < MINE; ++g) {
-      const int h = kind * MINE + g;
+      head8(s.qkv + (head * GROUP + min(kind * MINE + g, GROUP - 1)) * DIM, layer.q_norm, rotation, query[g]);
       soft[g].best = -1e30f;
       soft[g].total = 0;
-      head8(s.qkv + (head * GROUP + min(h, GROUP - 1)) * DIM, layer.q_norm, rotation, query[g]);
 #pragma unroll
       for (int e = 0; e < 8; ++e) { query[g][e] *= scale; soft[g].values[e] = 0; }
     }
+    if (part == plan.parts - 1 && base == 0) {  // the token itself, and into the cache
+      float key[8], value[8];
+      head8(s.qkv + QUERIES + head * DIM, layer.k_norm, rotation, key);
+      fresh8(s.qkv + QUERIES + KEYS + head * DIM + lane * 8, value);
+      uint4 k = narrow8(key), v = narrow8(value);
+      widen8(k, key);
+      widen8(v, value);
+      if (warp == 0 && set == 0 && plan.position < SLOTS) {
+        const u64 to = ((u64)head * SLOTS + plan.position) * DIM + lane * 8;
+        *(uint4*)(layer.keys + to) = k;
+        *(uint4*)(layer.values + to) = v;
+      }
+#pragma unroll
+      for (int g = 0; g < MINE; ++g) {
+        float score = 0;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) score = fmaf(key[e], query[g][e], score);
+        score = sum_lanes(score, LANES);
+        if (set == 0) {
+          soft[g].best = score;
+          soft[g].total = 1;
+#pragma unroll
+          for (int e = 0; e < 8; ++e) soft[g].values[e] = value[e];
+        }
+      }
+    }
     for (int at = first; at < last; at += TILE) {
       const int n = min(TILE, last - at);
-      const u8* keys = c.take(n * DIM * 4);
+      const u8* keys = c.take(n * DIM * 4) + (base + set) * DIM * 2 + lane * 16;
       const u8* values = keys + n * DIM * 2;
-      for (int r = row0; r - set - warp % CLASS_WARPS * SETS < n; r += 2 * AT_ONCE) {
+      for (int r = 0; r < n; r += 2 * AT_ONCE) {
         float score[2][MINE], value[2][8];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int row = r + i * AT_ONCE;
+          const bool there = row + base + set < n;
           uint4 key = uint4{0, 0, 0, 0}, v = uint4{0, 0, 0, 0};
-          if (row < n) {
-            key = *(const uint4*)(keys + row * DIM * 2 + lane * 16);
-            v = *(const uint4*)(values + row * DIM * 2 + lane * 16);
+          if (there) {
+            key = *(const uint4*)(keys + row * DIM * 2);
+            v = *(const uint4*)(values + row * DIM * 2);
           }
           widen8(v, value[i]);
 #pragma unroll
           for (int g = 0; g < MINE; ++g) {
             float sum = sum_lanes(dot8(key, query[g], 0.f), LANES);
-            score[i][g] = row < n ? sum : as_float(0xff800000u);  // no weight
+            score[i][g] = there ? sum : as_float(0xff800000u);  // no weight
           }
         }
 #pragma unroll
@@ -597,33 +644,8 @@ DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, c
       }
       c.release();
     }
-    if (part == plan.parts - 1 && warp % CLASS_WARPS == 0) {  // the token itself, and into the cache
-      float key[8], value[8];
-      head8(s.qkv + QUERIES + head * DIM, layer.k_norm, rotation, key);
-      fresh8(s.qkv + QUERIES + KEYS + head * DIM + lane * 8, value);
-      bf16 k[8], v[8];
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        k[e] = narrow(key[e]);
-        v[e] = narrow(value[e]);
-        key[e] = wide(k[e]);
-        value[e] = wide(v[e]);
-      }
-      if (warp == 0 && set == 0 && plan.position < SLOTS) {
-        u64 to = ((u64)head * SLOTS + plan.position) * DIM + lane * 8;
-#pragma unroll
-        for (int e = 0; e < 8; ++e) { layer.keys[to + e] = k[e]; layer.values[to + e] = v[e]; }
-      }
-#pragma unroll
-      for (int g = 0; g < MINE; ++g) {
-        float score = 0;
-#pragma unroll
-        for (int e = 0; e < 8; ++e) score = fmaf(key[e], query[g][e], score);
-        score = sum_lanes(score, LANES);
-        if (set == 0) join(soft[g], score, 1.f, value);
-      }
-    }
     // The rows of a warp, then the warps.
+    if (unit != unit0) sync_consumers();
 #pragma unroll
     for (int g = 0; g < MINE; ++g) {
 #pragma unroll
@@ -633,30 +655,28 @@ DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, c
         for (int e = 0; e < 8; ++e) values[e] = exchange(soft[g].values[e], d);
         join(soft[g], best, total, values);
       }
-      float* mine = shared.partial + warp * (DIM + 2);
+      float* mine = shared.partial + (g * WARPS + warp) * (DIM + 2);
       if (set == 0) {
 #pragma unroll
         for (int e = 0; e < 8; ++e) mine[2 + lane * 8 + e] = soft[g].values[e];
         if (lane == 0) { mine[0] = soft[g].best; mine[1] = soft[g].total; }
       }
-      sync_consumers();
-      for (int i = t; i < CLASSES * DIM; i += THREADS) {
-        const int h = i / DIM * MINE + g, d = i % DIM;
-        const float* theirs = shared.partial + i / DIM * CLASS_WARPS * (DIM + 2);
-        float best = -1e30f, total = 0, value = 0;
-        for (int w = 0; w < CLASS_WARPS; ++w) best = fmaxf(best, theirs[w * (DIM + 2)]);
-        for (int w = 0; w < CLASS_WARPS; ++w) {
-          float weight = power_of_two(theirs[w * (DIM + 2)] - best);
-          total = fmaf(weight, theirs[w * (DIM + 2) + 1], total);
-          value = fmaf(weight, theirs[w * (DIM + 2) + 2 + d], value);
-        }
-        if (h < GROUP) {
-          const int whole = head * GROUP + h;
-          store_fresh(s.attended + part * QUERIES + whole * DIM + d, value / total);
-          if (d == 0) store_fresh2(s.shares + (part * HEADS + whole) * 2, best, total);
-        }
+    }
+    sync_consumers();
+    for (int i = t; i < GROUP * DIM; i += THREADS) {
+      const int h = i / DIM, d = i % DIM, whole = head * GROUP + h;
+      const float* theirs = shared.partial + (h % MINE * WARPS + h / MINE * CLASS_WARPS) * (DIM + 2);
+      float best = -1e30f, total = 0, value = 0;
+#pragma unroll
+      for (int w = 0; w < CLASS_WARPS; ++w) best = fmaxf(best, theirs[w * (DIM + 2)]);
+#pragma unroll
+      for (int w = 0; w < CLASS_WARPS; ++w) {
+        float weight = power_of_two(theirs[w * (DIM + 2)] - best);
+        total = fmaf(weight, theirs[w * (DIM + 2) + 1], total);
+        value = fmaf(weight, theirs[w * (DIM + 2) + 2 + d], value);
       }
-      sync_consumers();
+      store_fresh(s.attended + part * QUERIES + whole * DIM + d, quotient(value, total));
+      if (d == 0) store_fresh2(s.shares + (part * HEADS + whole) * 2, best, total);
     }
   }
 }
@@ -694,23 +714,23 @@ KERNEL decode_step(CONSTANT Step s) {
   for (int i = 0; i < LAYERS; ++i) {
     const Layer& layer = s.layers[i];
     const bf16* start = i ? nullptr : row;
-    product<HIDDEN, NORMED, STORE, QKV_BIAS, false>(grid, c, Product{layer.qkv_bias, layer.norm, layer.norm_bias,
-        start, learned, s.x, nullptr, s.qkv, deal(QKV, turn_of(i, 0), 0, 0), i > 0}, plan);
+    product<HIDDEN, NORMED, STORE, QKV_BIAS, false>(grid, c, Product{layer.qkv_bias, start, learned,
+        s.x, nullptr, s.qkv, deal(QKV, turn_of(i, 0)), i > 0}, plan);
     grid.arrive<FLUSH>();
     attend(s, grid, c, layer, plan, turn_of(i, 1));
     grid.arrive<THREADS>();
-    product<QUERIES, PLAIN, ADD, OUTPUT_BIAS, true>(grid, c, Product{layer.output_bias, nullptr, nullptr,
-        start, learned, s.attended, s.shares, s.x, deal(HIDDEN, turn_of(i, 1), plan.heavy, plan.share), true}, plan);
+    product<QUERIES, PLAIN, ADD, OUTPUT_BIAS, true>(grid, c, Product{layer.output_bias, start, learned,
+        s.attended, s.shares, s.x, deal(HIDDEN, turn_of(i, 1), plan.even, plan.share), true}, plan);
     grid.arrive<FLUSH>();
-    product<HIDDEN, NORMED, GELU_MLP ? GELU : SWIGLU, UP_BIAS, false>(grid, c, Product{layer.up_bias, layer.mlp_norm,
-        layer.mlp_norm_bias, nullptr, nullptr, s.x, nullptr, s.inner, deal(INNER, turn_of(i, 2), 0, 0), true}, plan);
+    product<HIDDEN, NORMED, GELU_MLP ? GELU : SWIGLU, UP_BIAS, false>(grid, c, Product{layer.up_bias, nullptr, nullptr,
+        s.x, nullptr, s.inner, deal(INNER, turn_of(i, 2)), true}, plan);
     grid.arrive<FLUSH>();
     product<INNER, PLAIN, ADD, DOWN_BIAS, false>(grid, c, Product{layer.down_bias, nullptr, nullptr,
-        nullptr, nullptr, s.inner, nullptr, s.x, deal(HIDDEN, turn_of(i, 3), 0, 0), true}, plan);
+        s.inner, nullptr, s.x, deal(HIDDEN, turn_of(i, 3)), true}, plan);
     grid.arrive<FLUSH>();
   }
-  product<HIDDEN, NORMED, STORE, false, false>(grid, c, Product{nullptr, s.norm, s.norm_bias, nullptr, nullptr,
-      s.x, nullptr, s.logits, deal(VOCAB, turn_of(LAYERS, 0), 0, 0), true}, plan);
+  product<HIDDEN, NORMED, STORE, false, false>(grid, c, Product{nullptr, nullptr, nullptr,
+      s.x, nullptr, s.logits, deal(VOCAB, turn_of(LAYERS, 0)), true}, plan);
   // All blocks have read the old value: they passed a barrier since.
   if (blockIdx.x == 0 && threadIdx.x == 0 && !grid.broken) s.sync[1] = grid.base + grid.passed * GRID;
 }
