@@ -51,6 +51,7 @@ struct Fiber {
   u32 times = 0;
 };
 struct Copy { u8* to; const void* from; u32 bytes; u64* barrier; };
+struct Store { float* to; float value; };
 // In the 8 bytes of an mbarrier.
 struct Mbarrier { uint16_t count, pending; uint32_t phase : 1, bytes : 31; };
 static_assert(sizeof(Mbarrier) == 8, "");
@@ -58,6 +59,7 @@ static_assert(sizeof(Mbarrier) == 8, "");
 static Fiber* running;
 static ucontext_t scheduler;
 static std::vector<Copy> copies;
+static std::vector<Store> stores;  // not seen yet; each place sees its own in their order
 static std::mt19937 chance;
 static u64 clock;
 static const char* broken;
@@ -134,19 +136,22 @@ DEVICE float exchange(float v, int lanes) {
   sync_warp();
   return warp->values[side][lane ^ lanes];
 }
-DEVICE u32 load_acquire(const u32* p) {
+DEVICE u32 load_fresh(const u32* p) {
   emulator::pause();
   return *p;
 }
-DEVICE void add_release(u32* p) { ++*p; }
+DEVICE void add_one(u32* p) { ++*p; }
 DEVICE void store_system(u32* p, u32 v) { *p = v; }
 DEVICE u64 nanoseconds() { return emulator::clock += 10000000; }
 DEVICE uint4 load_weights(const bf16* p) { return *(const uint4*)p; }
 DEVICE float4 load_fresh4(const float* p) { return *(const float4*)p; }
 DEVICE float2 load_fresh2(const float* p) { return *(const float2*)p; }
 DEVICE float load_fresh(const float* p) { return *p; }
-DEVICE void store_fresh(float* p, float v) { *p = v; }
-DEVICE void store_fresh2(float* p, float a, float b) { p[0] = a; p[1] = b; }
+DEVICE void store_fresh(float* p, float v) {
+  for (auto& s : emulator::stores)
+    if (s.to == p) *p = s.value, s.to = nullptr;
+  emulator::stores.push_back({p, v});
+}
 DEVICE float quotient(float a, float b) { return a / b; }
 DEVICE float power_of_two(float x) { return std::exp2(x); }
 DEVICE float as_float(u32 bits) { float x; memcpy(&x, &bits, 4); return x; }
@@ -168,6 +173,7 @@ inline const char* launch(int blocks, unsigned seed) {
   constexpr int threads = WARPS * 32 + 32;
   chance.seed(seed);
   copies.clear();
+  stores.clear();
   broken = nullptr;
   std::vector<Block> all(blocks);
   std::vector<std::unique_ptr<Fiber>> fibers;
@@ -226,14 +232,22 @@ inline const char* launch(int blocks, unsigned seed) {
       settle(m);
       moved = true;
     }
+    for (size_t i = 0; i < stores.size();) {
+      if (stores[i].to && chance() % 8 == 0) { ++i; continue; }
+      if (stores[i].to) *stores[i].to = stores[i].value;
+      stores[i] = stores.back();
+      stores.pop_back();
+    }
     if (broken) return broken;
     // A warp may have been passed over: only a second look tells.
-    if (!moved && copies.empty()) {
+    if (!moved && copies.empty() && stores.empty()) {
       bool any = false;
       for (auto& f : fibers) any = any || (!f->over && (!f->ready || f->ready(f.get())));
       if (!any) return "deadlock";
     }
   }
+  for (auto& s : stores)
+    if (s.to) *s.to = s.value;
   return nullptr;
 }
 }  // namespace emulator

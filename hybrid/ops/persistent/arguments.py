@@ -16,8 +16,9 @@ class Arguments:
 
     Attributes:
         step: The argument itself, `Step` of step.cu: pointers, those of the layers first.
-        sync: int32 (4,): the barrier's counter, its value before a step, and whether it broke.
-        fault: int32 (1,) in host memory: the number of the barrier that did not come, 0 if none.
+        sync: int32 (4,): see `Step` of step.cu.
+        fault: int32 (1,) in host memory: the number of the barrier at which a step was given up,
+            0 if none was.
     """
 
     def __init__(self, weights: Weights, b: Buffers, cache: KVCache, parts: int) -> None:
@@ -26,13 +27,18 @@ class Arguments:
         Args:
             parts: Into how many parts the context is cut at most.
         """
-        device, f32 = weights.device, torch.float32
+        device = weights.device
         layers = len(weights.layers)
         table = [at for i in range(layers) for at in _layer(weights.layers[i], *cache.layer(i))]
         widths = (b.qkv_N.numel(), parts * b.attention_N.numel(), b.inner_F.numel())
         heads = b.partial.shape[0]
-        scratch = [torch.zeros(n, dtype=f32, device=device) for n in (*widths, parts * heads * 2)]
-        qkv, attended, inner, shares = scratch
+        # NaN whose lowest bits are those before the first step's: see tagged() in step.cu.
+        sizes = (*widths, parts * heads * 2, b.x_D.numel())
+        scratch = [
+            torch.full((n,), -1, dtype=torch.int32, device=device).view(torch.float32)
+            for n in sizes
+        ]
+        qkv, attended, inner, shares, x = scratch
         self.sync = torch.zeros(4, dtype=torch.int32, device=device)
         self.fault = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._kept = (*scratch, weights, b, cache)
@@ -46,7 +52,7 @@ class Arguments:
             _at(weights.cos_PH),
             _at(weights.sin_PH),
             b.control.data_ptr(),
-            b.x_D.data_ptr(),
+            x.data_ptr(),
             qkv.data_ptr(),
             attended.data_ptr(),
             shares.data_ptr(),

@@ -1,6 +1,6 @@
 // What the step needs of a Hopper GPU, one instruction a function. tests/support/cuda_on_cpu.h has the
 // same names for a CPU, so that the step itself is tested without a GPU.
-// Source of the instructions: NVIDIA, PTX ISA 8.0 (mbarrier, cp.async.bulk, bar, ld.acquire, red.release).
+// Source of the instructions: NVIDIA, PTX ISA 8.0 (mbarrier, cp.async.bulk, bar, ld.relaxed, red).
 typedef unsigned char u8;
 typedef unsigned short bf16;
 typedef unsigned int u32;
@@ -46,13 +46,29 @@ DEVICE void sync_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) 
 template <int threads> DEVICE void sync_first() { asm volatile("bar.sync 2, %0;" ::"n"(threads) : "memory"); }
 DEVICE float exchange(float v, int lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 
-DEVICE u32 load_acquire(const u32* p) {
+// What blocks write for each other: single values, seen by all, in no order among each other.
+DEVICE u32 load_fresh(const u32* p) {
   u32 v;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
-DEVICE void add_release(u32* p) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
+DEVICE float load_fresh(const float* p) { return __uint_as_float(load_fresh((const u32*)p)); }
+DEVICE float2 load_fresh2(const float* p) {
+  float2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
+  return v;
+}
+DEVICE float4 load_fresh4(const float* p) {
+  float4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+  return v;
+}
+DEVICE void store_fresh(float* p, float v) {
+  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+}
+DEVICE void add_one(u32* p) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
 }
 DEVICE void store_system(u32* p, u32 v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
@@ -62,13 +78,8 @@ DEVICE u64 nanoseconds() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
   return t;
 }
-// Never written while a step runs. Values of this step: from L2, past L1.
+// Never written while a step runs.
 DEVICE uint4 load_weights(const bf16* p) { return __ldg((const uint4*)p); }
-DEVICE float4 load_fresh4(const float* p) { return __ldcg((const float4*)p); }
-DEVICE float2 load_fresh2(const float* p) { return __ldcg((const float2*)p); }
-DEVICE float load_fresh(const float* p) { return __ldcg(p); }
-DEVICE void store_fresh(float* p, float v) { __stcg(p, v); }
-DEVICE void store_fresh2(float* p, float a, float b) { __stcg((float2*)p, make_float2(a, b)); }
 DEVICE float quotient(float a, float b) { return __fdividef(a, b); }
 DEVICE float power_of_two(float x) {
   float y;

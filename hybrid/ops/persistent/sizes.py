@@ -31,7 +31,7 @@ class Tiling:
     """
 
     grid: int
-    warps: int = 16
+    warps: int = 8
     chunk: int = 32 << 10
     stages: int = 32
     shared: int = _SHARED_BYTES
@@ -99,6 +99,7 @@ def macros(spec: Spec, weights: Weights, slots: int, tiling: Tiling) -> dict[str
         "LEARNED": learned,
         "TOKEN": slot.TOKEN,
         "POSITION": slot.POSITION,
+        "NO_BARRIER": False,
     }
     return {
         **{name: str(int(value)) for name, value in numbers.items()},
@@ -133,4 +134,5 @@ def _headroom(spec: Spec, tiling: Tiling) -> int:
     """Bytes before the ring: barriers, and partial sums of products or of attention."""
     heads = min(spec.heads // spec.kv_heads, 2)
     sums = max(2 * 64 * tiling.warps, heads * tiling.warps * (spec.head_dim + 2)) * 4
-    return -(-(20 * tiling.stages + 8 * tiling.warps + 64 + sums) // 128) * 128
+    weights = 4 * parts(spec, tiling) * spec.heads
+    return -(-(20 * tiling.stages + 8 * tiling.warps + 64 + weights + sums) // 128) * 128

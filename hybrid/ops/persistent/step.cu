@@ -8,7 +8,7 @@
 //
 // Sizes are macros, set by kernel.py: GRID WARPS RING STAGES CHUNK HEADROOM LAYERS HIDDEN HEADS KV_HEADS DIM
 // INNER VOCAB SLOTS PARTS MIN_PART EPS QKV_BIAS OUTPUT_BIAS UP_BIAS DOWN_BIAS LAYER_NORM GELU_MLP ROPE QK_NORM
-// LEARNED WATCHDOG_NS TOKEN POSITION.
+// LEARNED WATCHDOG_NS TOKEN POSITION NO_BARRIER (1: no block waits, results are void; for measuring).
 constexpr int THREADS = WARPS * 32;
 constexpr int QUERIES = HEADS * DIM, KEYS = KV_HEADS * DIM, QKV = QUERIES + 2 * KEYS;
 constexpr int FLUSH = 64;  // rows that are summed up together, across the warps
@@ -27,13 +27,13 @@ struct Step {
   const float *cosine, *sine;
   const int* control;
   float *x, *qkv, *attended, *shares, *inner, *logits;
-  u32* sync;   // arrivals so far; arrivals before this step; whether a barrier was given up
+  u32* sync;   // arrivals so far; arrivals before this step; whether a step was given up; steps before
   u32* fault;  // of the host
 };
 struct Shared {
   u64 full[STAGES], empty[STAGES];
   u32 starts[STAGES];
-  float squares[WARPS], sums[WARPS];
+  float squares[WARPS], sums[WARPS], weights[PARTS * HEADS];
   // Sums of rows by warp, in two halves; or of each warp the softmax of up to two heads.
   alignas(16) float partial[larger(2 * FLUSH * WARPS, smaller(HEADS / KV_HEADS, 2) * WARPS * (DIM + 2))];
 };
@@ -196,18 +196,31 @@ DEVICE void produce_step(const Step& s, Producer& p, const Plan& plan) {
   produce<HIDDEN>(p, s.head, deal(VOCAB, turn_of(LAYERS, 0)));
 }
 
-// ---- the barrier of all blocks --------------------------------------------------------------------------
+// ---- between blocks -------------------------------------------------------------------------------------
+
+// A value that one block leaves for others carries, in its two lowest bits, how often its place was written.
+// Every place is written each time, so a reader knows the value that it waits for from the one before it,
+// whatever the order in which stores arrive. The barrier below therefore needs no fence (2.8 us beside the
+// copies, measured): it makes a second look rare, and keeps a place from being written while it is still read.
+constexpr u32 TAG = 3;
+
+DEVICE float tagged(float v, u32 tag) { return as_float((as_bits(v) & ~TAG) | (tag & TAG)); }
+DEVICE u32 differs(float v, u32 tag) { return (as_bits(v) ^ tag) & TAG; }
 
 struct Grid {
   u32 *sync, *fault;
   u32 base, passed;
   bool broken;
 
-  // Every write of this block before it is seen by every block that passes the barrier.
+  // Behind the last store of this block's first `threads` threads.
   template <int threads> DEVICE void arrive() {
     if (threads == THREADS) sync_consumers();
     else if (threadIdx.x < threads) sync_first<threads>();
-    if (threadIdx.x == 0) add_release(sync);
+    if (threadIdx.x == 0) add_one(sync);
+  }
+  DEVICE void give_up() {
+    sync[2] = 1;
+    store_system(fault, passed + 1);
   }
   // A barrier that does not come is given up and reported; the step then ends without waiting any more.
   DEVICE void wait() {
@@ -218,21 +231,47 @@ struct Grid {
     if (threadIdx.x == 0 && !broken) {
       u32 wanted = base + passed * GRID, spins = 0;
       u64 began = 0;
-      while ((int)(load_acquire(sync) - wanted) < 0) {
+      while ((int)(load_fresh(sync) - wanted) < 0) {
         if (++spins % 1024) continue;
         u64 now = nanoseconds();
         if (!began) began = now;
         if (now - began > WATCHDOG_NS) {
           broken = true;
-          sync[2] = 1;
-          store_system(fault, passed);
+          give_up();
           break;
         }
       }
     }
     sync_consumers();
   }
+  // Whether to look again for a value that was not there; a step that was given up is not waited for.
+  DEVICE bool again(u32& looks) {
+    if (NO_BARRIER || load_fresh(sync + 2)) return false;
+    if (++looks < 1u << 20) return true;
+    give_up();
+    return false;
+  }
 };
+
+// 8 values each from N places, `place(n)` null for none, all of the same tag.
+template <int N, class Place> DEVICE void gather(Grid& grid, float* x, u32 tag, Place place) {
+  u32 wrong, looks = 0;
+  do {
+    wrong = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const float* p = place(n);
+      float4 a = float4{0, 0, 0, 0}, b = a;
+      if (p) { a = load_fresh4(p); b = load_fresh4(p + 4); }
+      float* y = x + n * 8;
+      y[0] = a.x; y[1] = a.y; y[2] = a.z; y[3] = a.w; y[4] = b.x; y[5] = b.y; y[6] = b.z; y[7] = b.w;
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int e = 0; e < 8; ++e) wrong |= place(n) ? differs(x[n * 8 + e], tag) : 0;
+  } while (wrong && grid.again(looks));
+}
 
 // ---- arithmetic -----------------------------------------------------------------------------------------
 
@@ -257,10 +296,6 @@ DEVICE void widen8(uint4 a, float* x) {
 DEVICE uint4 narrow8(const float* x) {
   auto pair = [&](int i) { return (u32)narrow(x[i]) | (u32)narrow(x[i + 1]) << 16; };
   return uint4{pair(0), pair(2), pair(4), pair(6)};
-}
-DEVICE void fresh8(const float* p, float* x) {
-  float4 a = load_fresh4(p), b = load_fresh4(p + 4);
-  x[0] = a.x; x[1] = a.y; x[2] = a.z; x[3] = a.w; x[4] = b.x; x[5] = b.y; x[6] = b.z; x[7] = b.w;
 }
 // Sum over groups of `width` neighbouring lanes, left in each of them.
 DEVICE float sum_lanes(float v, int width) {
@@ -305,46 +340,71 @@ struct Product {
   float* out;
   Span rows;
   bool wait;
+  u32 in_tag, out_tag;  // a residual has the tag before out_tag
 };
 
 DEVICE float embedded(const Product& p, int i) {
   return wide(p.token[i]) + (LEARNED ? wide(p.learned[i]) : 0.f);
 }
 
-// 8 elements of the attention's result, from its parts, which are each normalised.
-DEVICE void joined8(const Product& p, const Plan& plan, int at, float* x) {
-  if (plan.parts == 1) { fresh8(p.in + at, x); return; }
-  constexpr int BATCH = smaller(PARTS, 4);  // parts whose loads are on their way at once
-  float2 share[PARTS];
-  float each[BATCH][8], best = -1e30f, total = 0;
-  // A part that is not there has the place of the first one and no weight.
+// What each part of the context weighs in the attention of each head.
+DEVICE void weigh(const Product& p, const Plan& plan, const float2* share, float* weights) {
+  float best = -1e30f, total = 0, weight[PARTS];
 #pragma unroll
-  for (int i = 0; i < PARTS; ++i) share[i] = load_fresh2(p.shares + ((i < plan.parts ? i : 0) * HEADS + at / DIM) * 2);
-#pragma unroll
-  for (int i = 0; i < BATCH; ++i) fresh8(p.in + (i < plan.parts ? i : 0) * QUERIES + at, each[i]);
-#pragma unroll
-  for (int i = 0; i < PARTS; ++i) best = fmaxf(best, share[i].x);
+  for (int i = 0; i < PARTS; ++i)
+    if (i < plan.parts) best = fmaxf(best, share[i].x);
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) {
-    share[i].y = i < plan.parts ? share[i].y * power_of_two(share[i].x - best) : 0.f;
-    total += share[i].y;
+    weight[i] = i < plan.parts ? share[i].y * power_of_two(share[i].x - best) : 0.f;
+    total += weight[i];
   }
 #pragma unroll
-  for (int e = 0; e < 8; ++e) x[e] = 0;
-#pragma unroll
-  for (int i = 0; i < PARTS; ++i) {
-    if (i >= BATCH && i % BATCH == 0) {
-      if (i >= plan.parts) break;
-#pragma unroll
-      for (int k = 0; k < BATCH; ++k) fresh8(p.in + (i + k < plan.parts ? i + k : 0) * QUERIES + at, each[k]);
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) x[e] = fmaf(share[i].y, each[i % BATCH][e], x[e]);
-  }
-  const float scale = quotient(1.f, total);
-#pragma unroll
-  for (int e = 0; e < 8; ++e) x[e] *= scale;
+  for (int i = 0; i < PARTS; ++i) weights[i * HEADS + threadIdx.x] = quotient(weight[i], total);
 }
+
+// The attention's result from its parts, which are each normalised.
+template <class S> DEVICE void joined(Grid& grid, Shared& shared, const Product& p, const Plan& plan, float* x) {
+  constexpr int BATCH = smaller(PARTS, 4);  // parts whose loads are on their way at once
+  const int t = threadIdx.x, inside = t % S::GROUP_THREADS;
+  float2 share[PARTS];
+  auto look = [&] {
+    u32 wrong = 0;
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i)
+      if (i < plan.parts) share[i] = load_fresh2(p.shares + (i * HEADS + t) * 2);
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i)
+      if (i < plan.parts) wrong |= differs(share[i].x, p.in_tag) | differs(share[i].y, p.in_tag);
+    return wrong;
+  };
+  if (t < HEADS) {
+    u32 looks = 0;
+    while (look() && grid.again(looks));
+    weigh(p, plan, share, shared.weights);
+  }
+  bool ready = false;
+#pragma unroll
+  for (int u = 0; u < S::HELD; ++u) {
+    const int j = inside + u * S::GROUP_THREADS, head = j * 8 / DIM;
+#pragma unroll
+    for (int first = 0; first < PARTS; first += BATCH) {
+      if (first >= plan.parts) break;
+      float each[BATCH * 8];
+      gather<BATCH>(grid, each, p.in_tag, [&](int i) {
+        return j < S::UNITS && first + i < plan.parts ? p.in + (first + i) * QUERIES + j * 8 : nullptr;
+      });
+      if (!ready) { sync_consumers(); ready = true; }
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i)
+        if (j < S::UNITS && first + i < plan.parts) {
+          const float weight = shared.weights[(first + i) * HEADS + head];
+#pragma unroll
+          for (int e = 0; e < 8; ++e) x[u * 8 + e] = fmaf(weight, each[i * 8 + e], first + i ? x[u * 8 + e] : 0.f);
+        }
+    }
+  }
+}
+static_assert(HEADS <= THREADS, "a thread a head");
 
 // Over the warps that hold one copy of x.
 template <class S> DEVICE float sum_group(float v, float* shared) {
@@ -383,26 +443,34 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
   // Of the row that this thread will store next; its bias is there already.
   auto residual = [&](int row) {
     if (KIND != ADD || row >= p.rows.last) return 0.f;
-    return p.token ? embedded(p, row) : load_fresh(p.out + row);
+    if (p.token) return embedded(p, row);
+    u32 looks = 0;
+    float v = load_fresh(p.out + row);
+    while (differs(v, p.out_tag - 1) && grid.again(looks)) v = load_fresh(p.out + row);
+    return v;
   };
   float x[S::HELD * 8];
 #pragma unroll
-  for (int u = 0; u < S::HELD; ++u) {
-    int j = inside + u * S::GROUP_THREADS;
+  for (int i = 0; i < S::HELD * 8; ++i) x[i] = 0;
+  if (JOIN && plan.parts > 1) {
+    joined<S>(grid, shared, p, plan, x);
+  } else if (KIND != ADD && p.token) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) x[u * 8 + e] = 0;
-    if (j < S::UNITS) {
-      if (JOIN) joined8(p, plan, j * 8, x + u * 8);
-      else if (KIND != ADD && p.token) {
-        widen8(load_weights(p.token + j * 8), x + u * 8);
-        if (LEARNED) {
-          float more[8];
-          widen8(load_weights(p.learned + j * 8), more);
+    for (int u = 0; u < S::HELD; ++u) {
+      int j = inside + u * S::GROUP_THREADS;
+      float more[8];
+      if (j < S::UNITS) widen8(load_weights(p.token + j * 8), x + u * 8);
+      if (LEARNED && j < S::UNITS) {
+        widen8(load_weights(p.learned + j * 8), more);
 #pragma unroll
-          for (int e = 0; e < 8; ++e) x[u * 8 + e] += more[e];
-        }
-      } else fresh8(p.in + j * 8, x + u * 8);
+        for (int e = 0; e < 8; ++e) x[u * 8 + e] += more[e];
+      }
     }
+  } else {
+    gather<S::HELD>(grid, x, p.in_tag, [&](int u) {
+      int j = inside + u * S::GROUP_THREADS;
+      return j < S::UNITS ? p.in + j * 8 : nullptr;
+    });
   }
   if (t < FLUSH) aside += residual(first + t);
   if (NORM == RMS) {  // a scale, which the sums take at the end
@@ -487,7 +555,7 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
           y = quotient(y, 1.f + power_of_two(-1.4426950408889634f * z));
         }
       }
-      store_fresh(p.out + first + t, y);
+      store_fresh(p.out + first + t, tagged(y, p.out_tag));
     }
     // The next sums go to the other half; the barrier before it is read again ends this reading.
     partial = partial == shared.partial ? shared.partial + FLUSH * S::GROUP_WARPS : shared.partial;
@@ -512,35 +580,25 @@ static_assert(GROUP <= 16 && WARPS % CLASSES == 0 && 32 % LANES == 0 && LANES >=
 
 struct Rotation { float cosine[8], sine[8]; };
 
-// 8 elements of a query or key head, normalised and rotated.
-DEVICE void head8(const float* head, const bf16* gain, const Rotation& turn, float* x) {
-  const int lane = threadIdx.x % LANES;
-  fresh8(head + lane * 8, x);
-  float scale = 1;
+// 8 elements of a query or key head, `x`, normalised and rotated; `y` are those that they turn with.
+DEVICE void turned8(float* x, float* y, const bf16* gain, const Rotation& turn) {
+  const int lane = threadIdx.x % LANES, other = lane ^ (LANES / 2);
   if (QK_NORM) {
-    float squares = 0;
+    float squares = 0, g[8];
 #pragma unroll
     for (int e = 0; e < 8; ++e) squares = fmaf(x[e], x[e], squares);
-    scale = rsqrtf(sum_lanes(squares, LANES) / DIM + EPS);
-  }
-  float g[8], y[8];
-  if (QK_NORM) {
+    const float scale = rsqrtf(sum_lanes(squares, LANES) / DIM + EPS);
     widen8(load_weights(gain + lane * 8), g);
 #pragma unroll
     for (int e = 0; e < 8; ++e) x[e] *= scale * g[e];
-  }
-  if (ROPE) {
-    const int other = lane ^ (LANES / 2);
-    fresh8(head + other * 8, y);
-    if (QK_NORM) {
-      widen8(load_weights(gain + other * 8), g);
+    widen8(load_weights(gain + other * 8), g);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) y[e] *= scale * g[e];
-    }
+    for (int e = 0; e < 8; ++e) y[e] *= scale * g[e];
+  }
+  if (ROPE)
 #pragma unroll
     for (int e = 0; e < 8; ++e)
       x[e] = x[e] * turn.cosine[e] + (lane < LANES / 2 ? -y[e] : y[e]) * turn.sine[e];
-  }
 }
 
 // The softmax so far of some positions: highest score, sum of weights, weighted values.
@@ -554,7 +612,14 @@ DEVICE void join(Softmax& a, float best, float total, const float* values) {
   for (int e = 0; e < 8; ++e) a.values[e] = a.values[e] * mine + values[e] * theirs;
 }
 
-DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, const Plan& plan, int turn) {
+DEVICE void store_part(const Step& s, u32 tag, int part, int head, int d, float best, float total, float value) {
+  store_fresh(s.attended + part * QUERIES + head * DIM + d, tagged(value, tag));
+  if (d) return;
+  store_fresh(s.shares + (part * HEADS + head) * 2, tagged(best, tag));
+  store_fresh(s.shares + (part * HEADS + head) * 2 + 1, tagged(total, tag));
+}
+
+DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, const Plan& plan, int turn, u32 tag) {
   const int t = threadIdx.x, warp = t / 32, lane = t % LANES, set = t % 32 / LANES;
   const int kind = warp / CLASS_WARPS, base = warp % CLASS_WARPS * SETS, unit0 = (blockIdx.x + turn) % GRID;
   Shared& shared = *c.shared;
@@ -572,20 +637,26 @@ DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, c
     const int head = unit / plan.parts, part = unit % plan.parts, first = part * plan.length;
     const int last = min(plan.position, first + plan.length);
     const float scale = rsqrtf((float)DIM) * 1.4426950408889634f;  // scores are powers of two
-    float query[MINE][8];
+    const bool newest = part == plan.parts - 1 && base == 0;  // these warps have the token itself
+    float raw[MINE * 2 + 3][8], query[MINE][8];
     Softmax soft[MINE];
+    gather<MINE * 2 + 3>(grid, raw[0], tag, [&](int n) -> const float* {
+      const int side = n % 2 ? lane ^ (LANES / 2) : lane;
+      if (n < MINE * 2) return s.qkv + (head * GROUP + min(kind * MINE + n / 2, GROUP - 1)) * DIM + side * 8;
+      if (!newest) return nullptr;
+      return s.qkv + QUERIES + (n == MINE * 2 + 2 ? KEYS : 0) + head * DIM + (n == MINE * 2 + 1 ? lane ^ (LANES / 2) : lane) * 8;
+    });
 #pragma unroll
     for (int g = 0; g < MINE; ++g) {
-      head8(s.qkv + (head * GROUP + min(kind * MINE + g, GROUP - 1)) * DIM, layer.q_norm, rotation, query[g]);
+      turned8(raw[g * 2], raw[g * 2 + 1], layer.q_norm, rotation);
       soft[g].best = -1e30f;
       soft[g].total = 0;
 #pragma unroll
-      for (int e = 0; e < 8; ++e) { query[g][e] *= scale; soft[g].values[e] = 0; }
+      for (int e = 0; e < 8; ++e) { query[g][e] = raw[g * 2][e] * scale; soft[g].values[e] = 0; }
     }
-    if (part == plan.parts - 1 && base == 0) {  // the token itself, and into the cache
-      float key[8], value[8];
-      head8(s.qkv + QUERIES + head * DIM, layer.k_norm, rotation, key);
-      fresh8(s.qkv + QUERIES + KEYS + head * DIM + lane * 8, value);
+    if (newest) {  // and they write it into the cache
+      float *key = raw[MINE * 2], *value = raw[MINE * 2 + 2];
+      turned8(key, raw[MINE * 2 + 1], layer.k_norm, rotation);
       uint4 k = narrow8(key), v = narrow8(value);
       widen8(k, key);
       widen8(v, value);
@@ -675,10 +746,16 @@ DEVICE void attend(const Step& s, Grid& grid, Consumer& c, const Layer& layer, c
         total = fmaf(weight, theirs[w * (DIM + 2) + 1], total);
         value = fmaf(weight, theirs[w * (DIM + 2) + 2 + d], value);
       }
-      store_fresh(s.attended + part * QUERIES + whole * DIM + d, quotient(value, total));
-      if (d == 0) store_fresh2(s.shares + (part * HEADS + whole) * 2, best, total);
+      store_part(s, tag, part, whole, d, best, total, quotient(value, total));
     }
   }
+  // A part that the context does not have yet is written all the same: see tagged().
+  for (int unit = unit0; unit < KV_HEADS * PARTS; unit += GRID)
+    if (unit >= plan.units)
+      for (int i = t; i < GROUP * DIM; i += THREADS) {
+        const int rest = PARTS - plan.parts, left = unit - plan.units;
+        store_part(s, tag, plan.parts + left % rest, left / rest * GROUP + i / DIM, i % DIM, -1e30f, 0, 0);
+      }
 }
 
 // ---- the step -------------------------------------------------------------------------------------------
@@ -689,7 +766,7 @@ KERNEL decode_step(CONSTANT Step s) {
   SHARED_MEMORY(memory);
   Shared* shared = (Shared*)memory;
   u8* ring = memory + HEADROOM;
-  if (s.sync[2]) return;  // a barrier of an earlier step was given up
+  if (s.sync[2]) return;  // an earlier step was given up
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
       mbarrier_init(&shared->full[i], 1);
@@ -709,28 +786,34 @@ KERNEL decode_step(CONSTANT Step s) {
   }
   Consumer c{shared, ring, 0, 0};
   Grid grid{s.sync, s.fault, s.sync[1], 0, false};
+  const u32 steps = s.sync[3];
   const bf16* row = s.embedding + (u64)token * HIDDEN;
   const bf16* learned = LEARNED ? s.learned + (u64)min(plan.position, LEARNED - 1) * HIDDEN : row;
   for (int i = 0; i < LAYERS; ++i) {
     const Layer& layer = s.layers[i];
     const bf16* start = i ? nullptr : row;
+    // How often q, k, v, the attention and the inner values were written before; x is written twice.
+    const u32 tag = steps * LAYERS + i;
     product<HIDDEN, NORMED, STORE, QKV_BIAS, false>(grid, c, Product{layer.qkv_bias, start, learned,
-        s.x, nullptr, s.qkv, deal(QKV, turn_of(i, 0)), i > 0}, plan);
+        s.x, nullptr, s.qkv, deal(QKV, turn_of(i, 0)), i > 0, 2 * tag - 1, tag}, plan);
     grid.arrive<FLUSH>();
-    attend(s, grid, c, layer, plan, turn_of(i, 1));
+    attend(s, grid, c, layer, plan, turn_of(i, 1), tag);
     grid.arrive<THREADS>();
     product<QUERIES, PLAIN, ADD, OUTPUT_BIAS, true>(grid, c, Product{layer.output_bias, start, learned,
-        s.attended, s.shares, s.x, deal(HIDDEN, turn_of(i, 1), plan.even, plan.share), true}, plan);
+        s.attended, s.shares, s.x, deal(HIDDEN, turn_of(i, 1), plan.even, plan.share), true, tag, 2 * tag}, plan);
     grid.arrive<FLUSH>();
     product<HIDDEN, NORMED, GELU_MLP ? GELU : SWIGLU, UP_BIAS, false>(grid, c, Product{layer.up_bias, nullptr, nullptr,
-        s.x, nullptr, s.inner, deal(INNER, turn_of(i, 2)), true}, plan);
+        s.x, nullptr, s.inner, deal(INNER, turn_of(i, 2)), true, 2 * tag, tag}, plan);
     grid.arrive<FLUSH>();
     product<INNER, PLAIN, ADD, DOWN_BIAS, false>(grid, c, Product{layer.down_bias, nullptr, nullptr,
-        s.inner, nullptr, s.x, deal(HIDDEN, turn_of(i, 3)), true}, plan);
+        s.inner, nullptr, s.x, deal(HIDDEN, turn_of(i, 3)), true, tag, 2 * tag + 1}, plan);
     grid.arrive<FLUSH>();
   }
   product<HIDDEN, NORMED, STORE, false, false>(grid, c, Product{nullptr, nullptr, nullptr,
-      s.x, nullptr, s.logits, deal(VOCAB, turn_of(LAYERS, 0)), true}, plan);
-  // All blocks have read the old value: they passed a barrier since.
-  if (blockIdx.x == 0 && threadIdx.x == 0 && !grid.broken) s.sync[1] = grid.base + grid.passed * GRID;
+      s.x, nullptr, s.logits, deal(VOCAB, turn_of(LAYERS, 0)), true, 2 * (steps + 1) * LAYERS - 1, 0}, plan);
+  // All blocks have read the old values: they passed a barrier since.
+  if (blockIdx.x == 0 && threadIdx.x == 0 && !grid.broken) {
+    s.sync[1] = grid.base + grid.passed * GRID;
+    s.sync[3] = steps + 1;
+  }
 }
