@@ -51,8 +51,25 @@ IGNORED_CATEGORIES = (
     "mtia_counters",
     "hpu_op",
     "graph_node",
+    "graph_event_node",
+    "graph_host_node",
     "cuda_backtrace",
     "nvtx",
+)
+# Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
+KEPT_METADATA = (
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "record_shapes",
+    "with_stack",
 )
 
 
