@@ -326,7 +326,7 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs; } Args;
+typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs, ran_on, sycl, level_zero; } Args;
 
 static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
     const char *k, *ke, *a, *b;
@@ -359,7 +359,10 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
         case 's':
             if (KEY("stream") && !null) row->stream = hb_intern(s, a, b - a);
             else if (KEY("shared memory")) args->shared = span;
+            else if (KEY("sycl queue") && !null) args->sycl = span;
             break;
+        case 'o': if (KEY("original_stream") && !null) args->ran_on = span; break;
+        case 'l': if (KEY("l0 queue") && !null) args->level_zero = span; break;
         case 'g': if (KEY("grid")) args->grid = span; break;
         case 'b':
             if (KEY("block")) args->block = span;
@@ -457,6 +460,10 @@ static int read_event(Scanner *s, In *in) {
     row.flags |= in->flags;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
     if (kernel.a) row.kernel = hb_intern(s, kernel.a, kernel.b - kernel.a);
+    /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
+    Span stream = args.ran_on;
+    if (!stream.a && row.stream == -1) stream = args.sycl.a ? args.sycl : args.level_zero;
+    if (stream.a) row.stream = hb_intern(s, stream.a, stream.b - stream.a);
     Span shape[4] = {args.dims, args.types, args.strides, args.concrete};
     Span config[4] = {args.grid, args.block, args.shared, args.regs};
     row.shape = join(s, shape);

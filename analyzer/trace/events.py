@@ -38,6 +38,7 @@ IGNORED_CATEGORIES = (
     "overhead",
     "gpu_user_annotation",
     "cuda_sync",
+    "xpu_sync",
     "cuda_event",
     "cuda_profiler_range",
     "cpu_instant_event",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,6 +108,17 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
         TraceError: The file cannot be read, is no trace, holds no event, or more than is read. The
             message is one line.
     """
+    return read_documents(path, options, Document)
+
+
+def read_documents(
+    path: Path, options: ReadOptions, make: Callable[[Feed, int, ReadOptions], Document]
+) -> list[Trace]:
+    """Read all documents of a file, each by a reader of its own.
+
+    Raises:
+        TraceError: As of `read`.
+    """
     traces: list[Trace] = []
     with TraceStream(path, options.most_bytes) as stream:
         feed = Feed(stream, options.progress)
@@ -114,7 +126,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
             if traces and feed.buffer[feed.at] not in b"{[":
                 traces[-1].findings.append(_finding("trailing_data", 1, feed.place()))
                 break
-            traces.append(_Document(feed, len(traces), options).read())
+            traces.append(make(feed, len(traces), options).read())
         if not traces:
             what = f" ({stream.broken})" if stream.broken else ""
             raise TraceError(
@@ -130,7 +142,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
     return traces
 
 
-class _Document:
+class Document:
     """Reads one document off the feed."""
 
     def __init__(self, feed: Feed, number: int, options: ReadOptions) -> None:
@@ -140,13 +152,14 @@ class _Document:
         self.keep_python = options.keep_python
         self.found: dict[str, tuple[int, int]] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
-        lib = native_scanner.library()
-        self.scanner: Scanner = (
-            NativeScanner(lib, self.keep_python, self._odd)
-            if lib
-            else PureScanner(self.keep_python, self._odd)
-        )
+        self.scanner = self.make_scanner()
         self.path = feed.stream.path
+
+    def make_scanner(self) -> Scanner:
+        lib = native_scanner.library()
+        if lib:
+            return NativeScanner(lib, self.keep_python, self.add_odd)
+        return PureScanner(self.keep_python, self.add_odd)
 
     def note(self, code: str, place: int) -> None:
         """Count one occurrence; the first place is kept."""
@@ -186,7 +199,7 @@ class _Document:
             counts=self.scanner.counts(),
             events=self.scanner.events,
             json_bytes=feed.place() - began,
-            metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
+            metadata=_kept(metadata),
             thread_names=self.thread_names,
         )
         if self.scanner.trailing_commas:
@@ -299,7 +312,7 @@ class _Document:
             ):
                 return False
 
-    def _odd(self, text: bytes, at: int) -> None:
+    def add_odd(self, text: bytes, at: int) -> None:
         """The scanner's event that needs care."""
         if not self._add(text, self.feed.place(at)):
             self.note("dropped_event", self.feed.place(at))
@@ -314,15 +327,23 @@ class _Document:
         event = cast("dict[str, Any]", value)
         for code in mended:
             self.note(code, place)
-        for code in repair.add_event(self.scanner, event, self.keep_python):
+        for code in self.add_parsed(event):
             self.note(code, place)
         args = event.get("args")
-        if event.get("ph") == "M" and event.get("name") == "thread_name" and isinstance(args, dict):
+        if event.get("ph") == "M" and isinstance(args, dict):
             name = cast("dict[str, Any]", args).get("name")
             if isinstance(name, str):
-                key = (_token(event.get("pid")), _token(event.get("tid")))
-                self.thread_names[key] = name.strip()
+                self.add_name(event, name.strip())
         return True
+
+    def add_parsed(self, event: dict[str, Any]) -> set[str]:
+        """Take an event that was parsed with care; return codes of what is odd in it."""
+        return repair.add_event(self.scanner, event, self.keep_python)
+
+    def add_name(self, event: dict[str, Any], name: str) -> None:
+        """Take what a metadata event calls a thread, or something else."""
+        if event.get("name") == "thread_name":
+            self.thread_names[token(event.get("pid")), token(event.get("tid"))] = name
 
     def _skip_bad(self) -> bool:
         """Mend or drop the text between here and the next event; False if the stream ends first."""
@@ -390,13 +411,22 @@ class _Document:
 
 
 def _show(text: bytes) -> str:
-    return json.dumps(text.decode("utf-8", "backslashreplace"))
+    """A text as an error may quote it; bytes of another format may be anybody's secret."""
+    shown = text.decode("utf-8", "backslashreplace")
+    return json.dumps(shown) if shown.isprintable() else "binary data"
 
 
-def _token(value: Any) -> str:
+def token(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, repair.Number) else json.dumps(value, ensure_ascii=False)
+
+
+def _kept(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The fields beside the events without logs; the trace's name without the folders it lay in."""
+    kept = {key: value for key, value in metadata.items() if key not in _SKIPPED_METADATA}
+    name = kept.get("traceName")
+    return kept | {"traceName": re.split(r"[/\\]", name)[-1]} if isinstance(name, str) else kept
 
 
 def _plain(value: Any) -> Any:

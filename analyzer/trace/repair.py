@@ -29,6 +29,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\s+|"', re.DO
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LARGEST = 2**63 - 1
+# An event may be shown on a lane that is no stream; an Intel GPU has queues.
+STREAM_KEYS = ("original_stream", "stream", "sycl queue", "l0 queue")
 
 
 class Number(str):
@@ -199,7 +201,7 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         token(event.get("pid")),
         token(event.get("tid")),
         token(args.get("device")),
-        token(args.get("stream")),
+        token(next((args[key] for key in STREAM_KEYS if args.get(key) is not None), None)),
         joined("Input Dims", "Input type", "Input Strides", "Concrete Inputs"),
         joined("grid", "block", "shared memory", "registers per thread"),
         intern(args["kernel"]) if isinstance(args.get("kernel"), str) else -1,

@@ -74,6 +74,12 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
                 )
         size, broken = feed.place(), stream.broken
     if not decoder.is_pytorch:
+        at = packets.cut_at if packets.damaged_at is None else packets.damaged_at
+        if at is not None:
+            raise TraceError(
+                f"{path} is a damaged Perfetto trace: before byte {at}, where it breaks off, stands "
+                "no operator, CUDA call or kernel. Copy or record the trace again."
+            )
         raise TraceError(
             f"{path} is a Perfetto trace but none of PyTorch: of its {decoder.packets} packets "
             "none is an operator, a CUDA call or a kernel. Give what torch.profiler wrote "
