@@ -56,6 +56,11 @@ IGNORED_CATEGORIES = (
     "graph_host_node",
     "cuda_backtrace",
     "nvtx",
+    "npu_sync",
+    "npu_communication",
+    "npu_overlap",
+    "dequeue",
+    "gc",
 )
 # Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
 KEPT_METADATA = (
@@ -149,7 +154,8 @@ class Trace:
         metadata: The document's fields beside its events.
         thread_names: thread_name metadata by (pid, tid) JSON texts.
         captured_in: For each row the place in `rows` of the event in which its graph node was
-            captured, -1 for none. None: the format does not tell.
+            captured, or of the operator that launched it from another thread; -1 for none. None:
+            the format does not tell.
     """
 
     path: Path

@@ -77,8 +77,8 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
         at = packets.cut_at if packets.damaged_at is None else packets.damaged_at
         if at is not None:
             raise TraceError(
-                f"{path} is a damaged Perfetto trace: before byte {at}, where it breaks off, stands "
-                "no operator, CUDA call or kernel. Copy or record the trace again."
+                f"{path} is a damaged Perfetto trace: before byte {at}, where it breaks off, "
+                "stands no operator, CUDA call or kernel. Copy or record the trace again."
             )
         raise TraceError(
             f"{path} is a Perfetto trace but none of PyTorch: of its {decoder.packets} packets "
