@@ -1,84 +1,15 @@
-"""A run's trace with our attribution, in the Chrome format: for ui.perfetto.dev, and loads here.
+"""A file in the Chrome format: for ui.perfetto.dev, and loads here.
 
-Written row by row, so that its size does not matter. Times in the store are nanoseconds; the
-format's `ts` and `dur` are microseconds, written with exactly three decimals.
+Its `ts` and `dur` are microseconds, written with exactly three decimals.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Mapping
+from typing import IO
 
-from analyzer.queries.rows import select_tuples
-from analyzer.render.aside import aside
-from analyzer.store import Connection
-from analyzer.store.sql_text import named_sql
-from analyzer.store.store import second_connection
-
-_ROWS_AT_ONCE = 20_000
-_COMPRESSION = 6
-# Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
-_KEPT_METADATA = (
-    "schemaVersion",
-    "deviceProperties",
-    "distributedInfo",
-    "displayTimeUnit",
-    "baseTimeNanoseconds",
-    "cuda_runtime_version",
-    "cuda_driver_version",
-    "cupti_version",
-    "hip_runtime_version",
-    "hip_driver_version",
-    "record_shapes",
-    "with_stack",
-)
-_CATEGORIES = {
-    "kernel": "kernel",
-    "memcpy": "gpu_memcpy",
-    "memset": "gpu_memset",
-    "mtia": "mtia_ccp_events",
-    "graph": "gpu_graph",
-}
-
-
-def write_traces(connection: Connection, run_id: str, out: Path) -> list[Path]:
-    """Write each trace of a run as gzipped JSON; returns the files.
-
-    Raises:
-        AnalyzerError: `out` exists or cannot be written.
-    """
-    traces = select_tuples(
-        connection,
-        "SELECT trace_id, metadata FROM traces WHERE run_id = $run_id AND role = 'trace' "
-        "ORDER BY trace_id",
-        {"run_id": run_id},
-    )
-    written: list[Path] = []
-    try:
-        for number, (trace_id, metadata) in enumerate(traces, 1):
-            path = out if number == 1 else _numbered(out, number)
-            with aside(path) as temporary:
-                with gzip.open(temporary, "wt", _COMPRESSION, encoding="utf-8") as stream:
-                    _ChromeTrace(connection, run_id, trace_id, stream).write(metadata)
-                os.rename(temporary, path)
-            written.append(path)
-    except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
-    return written
-
-
-def _numbered(path: Path, number: int) -> Path:
-    for suffix in (".trace.json.gz", ".json.gz", ".gz"):
-        if path.name.endswith(suffix):
-            return path.with_name(f"{path.name[: -len(suffix)]}-{number}{suffix}")
-    return path.with_name(f"{path.name}-{number}")
+from analyzer.render.annotated_trace import Place
 
 
 def microseconds(ns: int) -> str:
@@ -87,332 +18,54 @@ def microseconds(ns: int) -> str:
     return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
 
 
-@dataclass
-class _Ids:
-    """Small numbers for pids or tids: the trace's own where it is one, else one that is free."""
+class ChromeWriter:
+    """Writes the events of one or several traces.
 
-    taken: dict[int, str] = field(default_factory=dict[int, str])
-    given: dict[str, int] = field(default_factory=dict[str, int])
+    Attributes:
+        label: Of the trace whose events come next, if the file has several. It stands in every
+            process, so that who loads the file can tell the traces apart.
+    """
 
-    def number(self, key: str, wish: str) -> int:
-        """The number of `key`, which would like to be the number written in `wish`."""
-        if key in self.given:
-            return self.given[key]
-        value = int(wish) if wish.isascii() and wish.isdigit() and len(wish) < 10 else 1_000_000
-        while value in self.taken:
-            value = max(value + 1, 1_000_000)
-        self.taken[value] = key
-        self.given[key] = value
-        return value
+    def __init__(self, out: IO[str], metadata: Mapping[str, object]) -> None:
+        self.label = ""
+        self._out = out
+        self._separator = "\n"
+        fields = (f"{_text(key)}:{_text(value)}," for key, value in metadata.items())
+        out.write(f'{{{"".join(fields)}"traceEvents":[')
 
+    def finish(self) -> None:
+        """Write the end of the document."""
+        self._out.write("\n]}\n")
 
-@dataclass
-class _Stream:
-    """A device's stream and its rows in the viewer, which drops slices that overlap in one row."""
+    def write_name(self, what: str, pid: int, tid: int, value: str, key: str = "name") -> None:
+        self._event(
+            f'"ph":"M","name":"{what}","pid":{self._pid(pid)},"tid":{tid},"ts":0.000,'
+            f'"args":{{"{key}":{value}}}'
+        )
 
-    pid: int
-    rows: list[tuple[int, int]]  # (tid, end of its last event in ns)
-
-
-class _ChromeTrace:
-    """Writes one trace. Names and shapes are held as JSON text, each once; events are not held."""
-
-    def __init__(self, connection: Connection, run_id: str, trace_id: int, out: IO[str]) -> None:
-        self.connection = connection
-        self.parameters = {"run_id": run_id, "trace_id": trace_id}
-        self.out = out
-        self.separator = "\n"
-        by_run = {"run_id": run_id}
-        self.names: dict[int | None, str] = {
-            i: _text(name)
-            for i, name in select_tuples(
-                connection, "SELECT name_id, name FROM names WHERE run_id = $run_id", by_run
-            )
-        }
-        self.shapes: dict[int | None, str] = {
-            i: _shape_fields(dims, types, strides, concrete)
-            for i, dims, types, strides, concrete in select_tuples(
-                connection,
-                "SELECT shape_id, input_dims, input_types, input_strides, concrete_inputs "
-                "FROM shapes WHERE run_id = $run_id",
-                by_run,
-            )
-        }
-        self.steps: dict[int | None, str] = {
-            i: _text(name)
-            for i, name in select_tuples(
-                connection,
-                "SELECT step_id, name FROM steps WHERE run_id = $run_id AND phase <> 'trace'",
-                by_run,
-            )
-        }
-        self.pids = _Ids()
-        self.tids: dict[int, _Ids] = {}
-        self.threads: dict[int | None, tuple[int, int]] = {}
-        self.thread_rows = {
-            i: (str(pid or ""), str(tid or ""), name)
-            for i, pid, tid, name in select_tuples(
-                connection,
-                "SELECT thread_id, pid, tid, thread_name FROM threads WHERE run_id = $run_id",
-                by_run,
-            )
-        }
-        self.streams: dict[tuple[str, str], _Stream] = {}
-
-    def write(self, metadata: str | None) -> None:
-        """Write the whole document."""
-        kept: dict[str, object] = json.loads(metadata) if metadata else {}
-        fields = {key: kept[key] for key in _KEPT_METADATA if key in kept}
-        head = "".join(f"{_text(key)}:{_text(value)}," for key, value in fields.items())
-        self.out.write(f'{{{head}"traceEvents":[')
-        self._steps()
-        self._ops()
-        self._calls()
-        self._device_events()
-        self._python_functions()
-        self.out.write("\n]}\n")
-
-    def _rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        cursor = second_connection(self.connection)
-        try:
-            cursor.execute(sql, self.parameters)
-            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-                yield from rows
-        finally:
-            cursor.close()
-
-    def _event(self, text: str) -> None:
-        self.out.write(f"{self.separator}{{{text}}}")
-        self.separator = ",\n"
-
-    def _slice(
-        self, category: str, name: str, at: tuple[int, int], start: int, dur: int, args: str
+    def write_slice(
+        self, category: str, name: str, at: Place, start: int, dur: int, args: str, flows: list[int]
     ) -> None:
         self._event(
-            f'"ph":"X","cat":"{category}","name":{name},"pid":{at[0]},"tid":{at[1]},'
+            f'"ph":"X","cat":"{category}","name":{name},"pid":{self._pid(at[0])},"tid":{at[1]},'
             f'"ts":{microseconds(start)},"dur":{microseconds(dur)},"args":{{{args}}}'
         )
 
-    # -- rows of the viewer
-
-    def _name_row(self, what: str, pid: int, tid: int, value: str, key: str = "name") -> None:
-        self._event(
-            f'"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"ts":0.000,"args":{{"{key}":{value}}}'
-        )
-
-    def _thread(self, thread_id: int | None) -> tuple[int, int]:
-        if thread_id in self.threads:
-            return self.threads[thread_id]
-        pid_text, tid_text, name = self.thread_rows.get(
-            thread_id if thread_id is not None else -1, ("", "", None)
-        )
-        known = self.pids.given.get(f"host {pid_text}")
-        pid = self.pids.number(f"host {pid_text}", pid_text)
-        if known is None:
-            self._name_row("process_name", pid, 0, _text(f"host process {pid_text}".strip()))
-            self._name_row("process_sort_index", pid, 0, "0", "sort_index")
-        tid = self.tids.setdefault(pid, _Ids()).number(f"{pid_text} {tid_text}", tid_text)
-        self._name_row("thread_name", pid, tid, _text(name or f"thread {tid_text}"))
-        self.threads[thread_id] = (pid, tid)
-        return pid, tid
-
-    def _lane(self, device: str, stream: str, start: int, end: int) -> tuple[int, int]:
-        """The row of a device event: its stream's first one that is free."""
-        found = self.streams.get((device, stream))
-        if found is None:
-            known = self.pids.given.get(f"device {device}")
-            pid = self.pids.number(f"device {device}", device)
-            if known is None:
-                self._name_row("process_name", pid, 0, _text(f"device {device}"))
-                self._name_row("process_sort_index", pid, 0, "1", "sort_index")
-            found = self.streams[device, stream] = _Stream(pid, [])
-        for i, (tid, until) in enumerate(found.rows):
-            if until <= start:
-                found.rows[i] = (tid, end)
-                return found.pid, tid
-        more = len(found.rows)
-        tid = self.tids.setdefault(found.pid, _Ids()).number(
-            f"{stream} {more}", "" if more else stream
-        )
-        name = f"stream {stream}" + (f", overlapping {more}" if more else "")
-        self._name_row("thread_name", found.pid, tid, _text(name))
-        found.rows.append((tid, end))
-        return found.pid, tid
-
-    # -- events
-
-    def _steps(self) -> None:
-        for row in self._rows(named_sql("export_steps")):
-            step_id, name, phase, index, thread_id, start, end, *figures, accounts = row
-            keys = (
-                "kernels",
-                "launches",
-                "orchestration_ns",
-                "device_active_ns",
-                "device_idle_ns",
-                "hdbi",
-            )
-            ours = _fields(
-                {"step_id": step_id, "phase": phase, "step_index": index}
-                | dict(zip(keys, figures, strict=True))
-            )
-            if accounts:
-                ours += f',"ledger":{accounts}'
-            self._slice(
-                "user_annotation",
-                _text(name),
-                self._thread(thread_id),
-                start,
-                end - start,
-                f'"hostbound":{{{ours}}}',
-            )
-
-    def _ops(self) -> None:
-        for row in self._rows(named_sql("export_ops")):
-            thread_id, name_id, start, dur, external, shape_id, is_region, step_id, op_id = row
-            args = f'"hostbound":{{"op_id":{op_id}{self._step(step_id)}'
-            args += ',"region":true}' if is_region else "}"
-            if external is not None:
-                args += f',"External id":{external}'
-            args += self.shapes.get(shape_id, "")
-            self._slice("cpu_op", self.names[name_id], self._thread(thread_id), start, dur, args)
-
-    def _calls(self) -> None:
-        for row in self._rows(named_sql("export_calls")):
-            thread_id, name_id, start, dur, correlation, external, account, captured = row[:8]
-            step_id, call_id, op, py, dispatch, launch, dft, dct, dkt, dkt_fw, tier = row[8:19]
-            is_clean, is_library, kernels = row[19:]
-            ours = _fields(
-                {
-                    "call_id": call_id,
-                    "account": account,
-                    "in_capture": captured or None,
-                    "kernels": kernels,
-                    "t_py_ns": py,
-                    "t_dispatch_ns": dispatch,
-                    "t_launch_ns": launch,
-                    "is_clean": is_clean,
-                    "dft_ns": dft,
-                    "dct_ns": dct,
-                    "dkt_ns": dkt,
-                    "dkt_fw_ns": dkt_fw,
-                    "is_library": is_library,
-                    "match_tier": tier,
-                }
-            )
-            if op is not None:
-                ours += f',"op":{self.names[op]}'
-            args = f'"hostbound":{{{ours}{self._step(step_id)}}}'
-            if correlation is not None:
-                args += f',"correlation":{correlation}'
-            if external is not None:
-                args += f',"External id":{external}'
-            name = self.names[name_id]
-            driver = name.startswith('"cu') and not name.startswith('"cuda')
-            self._slice(
-                "cuda_driver" if driver else "cuda_runtime",
-                name,
-                self._thread(thread_id),
-                start,
-                dur,
-                args,
-            )
-
-    def _device_events(self) -> None:
-        for row in self._rows(named_sql("export_device_events")):
-            kind, name_id, device, stream, start, dur, correlation, external, size = row[:9]
-            step_id, graph_index, event_id, kernel_id, op, from_capture, family = row[9:16]
-            grid, block, shared, registers = row[16:20]
-            call_id, call_name, call_thread, call_start, bad_time = row[20:]
-            ours = _fields(
-                {
-                    "kernel_id": kernel_id,
-                    "family": family,
-                    "graph_index": graph_index,
-                    "launch_call_id": call_id,
-                    "op_from_capture": from_capture or None,
-                }
-            )
-            if call_name is not None:
-                ours += f'{"," if ours else ""}"launch_call":{self.names[call_name]}'
-            if op is not None:
-                ours += f'{"," if ours else ""}"op":{self.names[op]}'
-            ours += self._step(step_id)
-            args = f'"hostbound":{{{ours.removeprefix(",")}}}'
-            device, stream = str(device or ""), str(stream or "")
-            args += f',"device":{_id(device)},"stream":{_id(stream)}'
-            for key, value in (
-                ("correlation", correlation),
-                ("External id", external),
-                ("bytes", size),
-                ("shared memory", shared),
-                ("registers per thread", registers),
-            ):
-                if value is not None:
-                    args += f',"{key}":{value}'
-            args += _json_field("grid", grid) + _json_field("block", block)
-            at = self._lane(device, stream, start, start + (0 if bad_time else dur))
-            self._slice(_CATEGORIES[kind], self.names[name_id], at, start, dur, args)
-            if call_id is not None:
-                self._arrow(event_id, self._thread(call_thread), call_start, at, start)
-
-    def _arrow(
-        self, number: int, source: tuple[int, int], begin: int, target: tuple[int, int], end: int
-    ) -> None:
+    def write_arrow(self, number: int, source: Place, begin: int, target: Place, end: int) -> None:
         # One arrow, one id: a viewer ends a flow at its first "f", and a graph launch has many.
         for ph, at, time in (("s", source, begin), ("f", target, end)):
             self._event(
-                f'"ph":"{ph}","bp":"e","id":{number + 1},"cat":"ac2g","name":"launch",'
-                f'"pid":{at[0]},"tid":{at[1]},"ts":{microseconds(time)}'
+                f'"ph":"{ph}","bp":"e","id":{number},"cat":"ac2g","name":"launch",'
+                f'"pid":{self._pid(at[0])},"tid":{at[1]},"ts":{microseconds(time)}'
             )
 
-    def _python_functions(self) -> None:
-        sql = (
-            "SELECT thread_id, name_id, start_ns, dur_ns FROM python_functions "
-            "WHERE run_id = $run_id AND trace_id = $trace_id ORDER BY event_index"
-        )
-        for thread_id, name_id, start, dur in self._rows(sql):
-            at = self._thread(thread_id)
-            self._slice("python_function", self.names[name_id], at, start, dur, "")
+    def _pid(self, pid: int) -> str:
+        return f'"[{self.label}] {pid}"' if self.label else str(pid)
 
-    def _step(self, step_id: int | None) -> str:
-        name = self.steps.get(step_id)
-        return f',"step":{name}' if name else ""
+    def _event(self, text: str) -> None:
+        self._out.write(f"{self._separator}{{{text}}}")
+        self._separator = ",\n"
 
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _fields(values: Mapping[str, object]) -> str:
-    """The known ones as the inside of a JSON object."""
-    return ",".join(f'"{key}":{_text(value)}' for key, value in values.items() if value is not None)
-
-
-def _id(text: str) -> str:
-    """A device or stream as the trace had it: a number where it is one."""
-    plain = text.removeprefix("-")
-    whole = plain.isascii() and plain.isdigit() and (plain == "0" or plain[0] != "0")
-    return text if whole and len(plain) < 19 and text != "-0" else _text(text)
-
-
-def _json_field(key: str, text: str | None) -> str:
-    """A field whose stored text is JSON; as a string if it is not."""
-    if text is None:
-        return ""
-    try:
-        json.loads(text)
-    except ValueError:
-        text = _text(text)
-    return f',"{key}":{text}'
-
-
-def _shape_fields(
-    dims: str | None, types: str | None, strides: str | None, concrete: str | None
-) -> str:
-    return (
-        _json_field("Input Dims", dims)
-        + _json_field("Input type", types)
-        + _json_field("Input Strides", strides)
-        + _json_field("Concrete Inputs", concrete)
-    )

@@ -8,6 +8,7 @@ Source: google/perfetto, `debug_annotation.proto`; pytorch, `monitor_pftrace.cpp
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,11 +26,13 @@ _EXTERNAL = ("External id", "external id")
 # What only an event of one kind has.
 _PYTHON = ("Python id", "Python parent id", "Python module id")
 _OF_OPERATORS = (*_EXTERNAL, "Ev Idx", "Record function id", "Sequence number")
-METADATA = "hostbound.metadata"
+# What an export of ours says of a trace, and of which of a file's traces an event is.
+METADATA, PART = "hostbound.metadata", "hostbound.part"
+_PART = re.compile(r'"((?:rank|trace) \d{1,9})"')
 _WANTED = {
     key.encode(): key
     for key in (
-        *_SHAPE, *_CONFIG, *_STREAM, *_DEVICE, *_PYTHON, *_OF_OPERATORS, METADATA,
+        *_SHAPE, *_CONFIG, *_STREAM, *_DEVICE, *_PYTHON, *_OF_OPERATORS, METADATA, PART,
         "correlation", "bytes", "kernel", "cbid", "cuda_sync_kind", "copy kind", "memory kind",
     )
 }  # fmt: skip
@@ -145,6 +148,12 @@ def shape(values: Values) -> str:
 
 def config(values: Values) -> str:
     return _joined(values, _CONFIG)
+
+
+def part(values: Values) -> str:
+    """Which of a file's traces an event is of; empty in a file of one."""
+    match = _PART.fullmatch(values.get(PART, ""))
+    return match[1] if match else ""
 
 
 def is_python(values: Values) -> bool:

@@ -228,7 +228,10 @@ class Decoder:
         text = annotations.decoded(name or b"unknown")
         kind = annotations.decoded(category) or self._kind(text, values, track)
         self.is_pytorch |= "cbid" in values or _is_pytorch(kind) or annotations.is_operators(values)
-        self.slices.add(self._row(time, 0, kind, text, values, self.track(track)))
+        pid, tid = self.track(track)
+        part = annotations.part(values)
+        at = (f'"[{part}] {pid}"' if part else pid), tid
+        self.slices.add(self._row(time, 0, kind, text, values, at))
         self.begins.add(track, time, self.packets)
         correlation = annotations.whole(values, "correlation")
         if correlation is not None:
