@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from analyzer import queries
     from analyzer.render.export import export
     from analyzer.render.json_text import print_json
-    from analyzer.render.trace_files import SUFFIXES
+    from analyzer.render.traces.files import SUFFIXES
 
     with queries.connect(args.db) as connection:
         run_id = queries.find_run(connection, args.run)

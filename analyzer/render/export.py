@@ -13,7 +13,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.queries.rows import select_tuples
 from analyzer.render.aside import aside
 from analyzer.render.table_files import write_tables
-from analyzer.render.trace_files import write_traces
+from analyzer.render.traces.files import write_traces
 from analyzer.store import open_store, originals
 
 Format = Literal["parquet", "csv", "chrome", "perfetto", "original"]

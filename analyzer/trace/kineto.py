@@ -18,6 +18,7 @@ from typing import Any, cast
 from analyzer.trace import native_scanner, repair
 from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Scanner
 from analyzer.trace.events import Finding, FindingKind, Trace, finding
+from analyzer.trace.metadata import kept, names_of_threads, plain, quoted
 from analyzer.trace.native_scanner import NativeScanner
 from analyzer.trace.pure_scanner import PureScanner
 from analyzer.trace.reader import DEFAULTS, ReadOptions
@@ -31,7 +32,6 @@ _BORDER = re.compile(
 )
 _ARRAY_END = re.compile(rb"\}\s*,?\s*(?=\])")
 _MOST_HELD = 64 << 20
-_SKIPPED_METADATA = {"traceEvents", "INFO", "ERROR", "WARNING"}
 
 
 _FINDINGS = {
@@ -151,7 +151,6 @@ class Document:
         self.number = number
         self.keep_python = options.keep_python
         self.found: dict[str, tuple[int, int]] = {}
-        self.thread_names: dict[tuple[str, str], str] = {}
         self.scanner = self.make_scanner()
         self.path = feed.stream.path
 
@@ -176,10 +175,10 @@ class Document:
         elif feed.buffer[feed.at] == 0x5B:
             feed.at += 1
         else:
+            begin = quoted(feed.buffer[feed.at : feed.at + 20])
             raise TraceError(
-                f"{self.path} is no trace: at byte {feed.place()} it has "
-                f"{_show(feed.buffer[feed.at : feed.at + 20])} where a JSON object or array should "
-                "begin. Give a Kineto or Chrome trace (.json or .json.gz)."
+                f"{self.path} is no trace: at byte {feed.place()} it has {begin} where a JSON "
+                "object or array should begin. Give a Kineto or Chrome trace (.json or .json.gz)."
             )
         whole = self._events(is_object)
         if whole and is_object:
@@ -191,16 +190,17 @@ class Document:
         if not has_time.all():
             self.found["no_time"] = (int((~has_time).sum()), -1)
             rows = rows[has_time]
+        strings = self.scanner.strings()
         trace = Trace(
             path=self.path,
             document=self.number,
             rows=rows,
-            strings=self.scanner.strings(),
+            strings=strings,
             counts=self.scanner.counts(),
             events=self.scanner.events,
             json_bytes=feed.place() - began,
-            metadata=_kept(metadata),
-            thread_names=self.thread_names,
+            metadata=kept(metadata),
+            thread_names=names_of_threads(self.scanner.thread_names(), rows, strings),
         )
         if self.scanner.trailing_commas:
             self.found["trailing_comma"] = (1, feed.place())
@@ -211,7 +211,7 @@ class Document:
                 "Was the profiler on while the work ran?"
             )
         trace.findings = [_finding(code, *value) for code, value in self.found.items()]
-        del self.scanner  # it calls back to here: without the circle its memory goes with the rows
+        del self.scanner  # it calls back to here: without the circle its memory goes now
         return trace
 
     # -- before and after the events
@@ -262,7 +262,7 @@ class Document:
         except (ValueError, RecursionError):
             self.note(f"metadata_{where}", self.feed.place())
             return {}
-        return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else {}
+        return cast("dict[str, Any]", plain(value)) if isinstance(value, dict) else {}
 
     def _tail(self) -> dict[str, Any]:
         """Read the fields after the events, to the end of the document."""
@@ -333,7 +333,7 @@ class Document:
         if event.get("ph") == "M" and isinstance(args, dict):
             name = cast("dict[str, Any]", args).get("name")
             if isinstance(name, str):
-                self.add_name(event, name.strip())
+                self.add_name(event, name)
         return True
 
     def add_parsed(self, event: dict[str, Any]) -> set[str]:
@@ -343,7 +343,7 @@ class Document:
     def add_name(self, event: dict[str, Any], name: str) -> None:
         """Take what a metadata event calls a thread, or something else."""
         if event.get("name") == "thread_name":
-            self.thread_names[token(event.get("pid")), token(event.get("tid"))] = name
+            self.scanner.name_thread(token(event.get("pid")), token(event.get("tid")), name)
 
     def _skip_bad(self) -> bool:
         """Mend or drop the text between here and the next event; False if the stream ends first."""
@@ -410,34 +410,7 @@ class Document:
         feed.at = len(feed.buffer)
 
 
-def _show(text: bytes) -> str:
-    """A text as an error may quote it; bytes of another format may be anybody's secret."""
-    shown = text.decode("utf-8", "backslashreplace")
-    return json.dumps(shown) if shown.isprintable() else "binary data"
-
-
 def token(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, repair.Number) else json.dumps(value, ensure_ascii=False)
-
-
-def _kept(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The fields beside the events without logs; the trace's name without the folders it lay in."""
-    kept = {key: value for key, value in metadata.items() if key not in _SKIPPED_METADATA}
-    name = kept.get("traceName")
-    return kept | {"traceName": re.split(r"[/\\]", name)[-1]} if isinstance(name, str) else kept
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as Python numbers: metadata is not measured."""
-    if isinstance(value, repair.Number):
-        try:
-            return int(value)
-        except ValueError:
-            return float(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value

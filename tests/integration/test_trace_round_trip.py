@@ -107,7 +107,7 @@ def test_times_are_moved_to_the_common_clock_once_it_is_known(
     first, again = tmp_path / "first.duckdb", tmp_path / "again.duckdb"
     run_id = load(source, first)
     shifts = {0: 0, 1: 7_001}
-    monkeypatch.setattr("analyzer.render.trace_files.clock_shifts", lambda *_: shifts)
+    monkeypatch.setattr("analyzer.render.traces.files.clock_shifts", lambda *_: shifts)
     (written,) = export(first, run_id, "perfetto", tmp_path / "out.gz")
     load(written, again)
     starts = "SELECT trace_id, min(start_ns) FROM ops GROUP BY trace_id ORDER BY trace_id"

@@ -124,7 +124,8 @@ class PftraceBuilder:
         for group in self.groups.values():
             made += [self._begin(one, names, categories) for one in group]
             made += [self._end(one) for one in group]
-        made += [self._stage(i, stage, names) for i, stage in enumerate(self.stages)]
+        lanes = {lane: _FIRST_LANE + i for i, lane in enumerate(self._lanes())}
+        made += [self._stage(i, one, names, lanes) for i, one in enumerate(self.stages)]
         made += [message((8, i), (10, 1), (13, 2), (52, b"")) for i in range(self.counters)]
         return b"".join(message((1, packet)) for packet in made)
 
@@ -180,10 +181,14 @@ class PftraceBuilder:
         return message((8, one.end), (10, 1), (11, message((9, 2), (11, one.track))))
 
     def _stage(
-        self, i: int, stage: tuple[str, str, int, int, dict[str, Any]], names: dict[str, int]
+        self,
+        i: int,
+        stage: tuple[str, str, int, int, dict[str, Any]],
+        names: dict[str, int],
+        lanes: dict[int, int],
     ) -> bytes:
         category, name, start, dur, args = stage
-        lane = _FIRST_LANE + list(self._lanes()).index(args["stream"])
+        lane = lanes[args["stream"]]
         event = message((1, i + 1), (2, dur), (11, args["device"]), (13, lane))
         event += message((14, _STAGES[category]), (5, 1))
         if category == "kernel":

@@ -77,7 +77,7 @@ class _Document(kineto.Document):
     def add_name(self, event: dict[str, Any], name: str) -> None:
         super().add_name(event, name)
         if event.get("name") == "process_name":
-            self._processes[kineto.token(event.get("pid"))] = name
+            self._processes[kineto.token(event.get("pid"))] = name.strip()
 
     def read(self) -> Trace:
         trace = super().read()

@@ -12,8 +12,8 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.render.chrome_trace import microseconds
 from analyzer.render.export import Format, export
+from analyzer.render.traces.chrome import microseconds
 from analyzer.store import open_store
 from analyzer.store.write import RUN_TABLES
 
@@ -227,7 +227,7 @@ def test_a_failed_export_leaves_nothing(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("analyzer.render.trace_files.os.rename", refuse)
+    monkeypatch.setattr("analyzer.render.traces.files.os.rename", refuse)
     with pytest.raises(AnalyzerError, match="No space left on device"):
         export(store, run_of(store, SAMPLES[0]), form, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

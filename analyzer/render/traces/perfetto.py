@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from typing import IO, Any, cast
 
-from analyzer.render.annotated_trace import Place
+from analyzer.render.traces.annotated import Place
 from analyzer.trace.pftrace.annotations import METADATA, PART
 
 _LOW_64 = (1 << 64) - 1

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import IO
 
-from analyzer.render.annotated_trace import Place
+from analyzer.render.traces.annotated import Place
 
 
 def microseconds(ns: int) -> str:

@@ -16,10 +16,10 @@ from typing import IO, Literal, cast
 
 from analyzer.queries.clocks import clock_shifts
 from analyzer.queries.rows import select_tuples
-from analyzer.render.annotated_trace import AnnotatedTrace, ViewerIds
 from analyzer.render.aside import aside
-from analyzer.render.chrome_trace import ChromeWriter
-from analyzer.render.perfetto_trace import PerfettoWriter
+from analyzer.render.traces.annotated import AnnotatedTrace, ViewerIds
+from analyzer.render.traces.chrome import ChromeWriter
+from analyzer.render.traces.perfetto import PerfettoWriter
 from analyzer.store import Connection
 from analyzer.trace.events import KEPT_METADATA
 
