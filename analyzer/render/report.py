@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.text import Text
 
@@ -21,7 +23,8 @@ def print_report(value: RunReport, out: Console) -> None:
     _head(value.run, value.steps_told, out)
     out.print()
     if value.evidence.sentence:
-        line = f"Evidence: {value.evidence.sentence} `analyzer doctor {value.run.name}` says what to do."
+        doctor = f"`analyzer doctor {shlex.quote(value.run.name)}` says what to do."
+        line = f"Evidence: {value.evidence.sentence} {doctor}"
         out.print(Text(printable(line), style="yellow"))
     out.print(Text(printable(value.verdict.sentence)))
     _balance(value, out)
