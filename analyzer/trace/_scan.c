@@ -24,7 +24,7 @@ enum { NEED_MORE = 0, END = 1, ODD = 2, BAD = 3, NO_MEMORY = 4 };
 
 enum {
     HAS_TS = 1, HAS_DUR = 2, HAS_CORRELATION = 4, HAS_EXTERNAL = 8, HAS_BYTES = 16,
-    CONTROL = 32, NONFINITE = 64
+    CONTROL = 32, NONFINITE = 64, IS_BEGIN = 128, IS_END = 256
 };
 
 typedef struct {
@@ -57,7 +57,7 @@ typedef struct {
     int64_t cap_rows, cap_counts, cap_named, cap_texts, arena_cap, cap_strings;
     Slot *slots; int64_t n_slots;
     int32_t *map; int64_t cap_map;                      /* ids in the scanner that parts go to; -1: none yet */
-    int32_t keep_python, ph_X, ph_M, cat_python;
+    int32_t keep_python, ph_X, ph_M, ph_B, ph_E, cat_python;
     int64_t last_count;
     char *scratch; int64_t scratch_cap;
 } Scanner;
@@ -249,6 +249,8 @@ EXPORT Scanner *hb_new(int32_t keep_python) {
     hb_intern(s, "", 0);                                /* id 0 is the empty string */
     s->ph_X = hb_intern(s, "X", 1);
     s->ph_M = hb_intern(s, "M", 1);
+    s->ph_B = hb_intern(s, "B", 1);
+    s->ph_E = hb_intern(s, "E", 1);
     s->cat_python = hb_intern(s, "python_function", 15);
     return s;
 }
@@ -572,9 +574,10 @@ static int read_event(Scanner *s, In *in) {
     }
     row.index = s->part.events++;
     if (!hb_count(s, ph, cat, 1)) return -2;
-    if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
+    int half = ph == s->ph_B ? IS_BEGIN : ph == s->ph_E ? IS_END : 0;
+    if (!half && (ph != s->ph_X || (cat == s->cat_python && !s->keep_python))) return 1;
     row.category = cat;
-    row.flags |= in->flags;
+    row.flags |= in->flags | half;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
     /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
     Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};

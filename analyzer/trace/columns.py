@@ -18,6 +18,8 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.void]
 
 HAS_TS, HAS_DUR, HAS_CORRELATION, HAS_EXTERNAL, HAS_BYTES = 1, 2, 4, 8, 16
+IS_BEGIN, IS_END = 128, 256  # half a span each: `spans` makes one row of two
+HALVES = {"B": IS_BEGIN, "E": IS_END}
 UNIT_SEPARATOR = "\x1f"
 
 ROW = np.dtype(

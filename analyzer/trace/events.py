@@ -187,7 +187,6 @@ class Unread:
         twice: Events that repeat another one, left out.
         unknown_calls: Events by category, of unknown ones, that were taken for calls.
         not_read: Events with a duration by category, of unknown ones, that are in no figure.
-        begin_end: Begin and end events by category; none is read.
         overhead_ns: What the profiler says that it took itself.
         other_contexts: Device events in other contexts than the main one of their device.
         window: When the recording began and ended, as the profiler says; None if it does not.
@@ -196,7 +195,6 @@ class Unread:
     twice: int
     unknown_calls: Mapping[str, int]
     not_read: Mapping[str, int]
-    begin_end: Mapping[str, int]
     overhead_ns: int
     other_contexts: int
     window: tuple[int, int] | None
@@ -207,17 +205,13 @@ def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
     overhead, spans = _durations(trace, "overhead"), _durations(trace, "trace")
     window = (int(spans[0].min()), int((spans[0] + spans[1]).max())) if len(spans[0]) else None
     unknown: Counter[str] = Counter()
-    begin_end: Counter[str] = Counter()
     for (ph, category), count in trace.counts.items():
-        if ph in ("B", "E"):
-            begin_end[category] += count
-        elif ph == "X" and not is_known_category(category.lower()):
+        if ph in ("X", "B") and not is_known_category(category.lower()):
             unknown[category.lower()] += count
     return Unread(
         twice,
         unknown_calls,
         unknown - unknown_calls,
-        begin_end,
         int(np.maximum(overhead[1], 0).sum()),
         _other_contexts(trace),
         window,

@@ -52,7 +52,7 @@ def split_processes(trace: Trace) -> list[Trace]:
     rest = Counter(trace.counts)
     for number, name in enumerate(names):
         rows = trace.rows[owner == number]
-        counts = _counts(trace, rows["category"])
+        counts = _counts(trace, rows["category"], rest)
         rest -= counts
         told = finding(FINDINGS, "merged_processes", len(names), named=", ".join(names), own=name)
         parts.append(replace(trace, rows=rows, counts=dict(counts), findings=[told]))
@@ -139,11 +139,13 @@ def _single_owners(correlation: Ints, owner: Ints) -> Mapping[int, int]:
     return found
 
 
-def _counts(trace: Trace, category: Ints) -> Counter[tuple[str, str]]:
+def _counts(
+    trace: Trace, category: Ints, rest: Counter[tuple[str, str]]
+) -> Counter[tuple[str, str]]:
+    """Rows by (ph, cat); those that are no whole events of `rest` were begun and ended."""
     ids, counts = np.unique(category, return_counts=True)
-    return Counter(
-        {
-            ("X", trace.strings[i]): count
-            for i, count in zip(ids.tolist(), counts.tolist(), strict=True)
-        }
-    )
+    found: Counter[tuple[str, str]] = Counter()
+    for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        whole = min(count, rest["X", trace.strings[i]])
+        found += Counter({("X", trace.strings[i]): whole, ("B", trace.strings[i]): count - whole})
+    return found

@@ -17,6 +17,7 @@ import numpy as np
 from analyzer.trace.columns import (
     BAD,
     END,
+    HALVES,
     HAS_BYTES,
     HAS_CORRELATION,
     HAS_DUR,
@@ -103,7 +104,7 @@ class PureScanner:
         self.events = 0
         self.trailing_commas = 0
         self.odd_start = self.bad_at = 0
-        for text in (b"", b"X", b"M", b"python_function"):
+        for text in (b"", b"X", b"M", b"B", b"E", b"python_function"):
             self.intern(text)
 
     def intern(self, text: bytes) -> int:
@@ -224,7 +225,10 @@ class PureScanner:
                 numbers.append(convert(value))
             else:
                 numbers.append(0)
-        if event.ph != "X" or (event.cat == "python_function" and not self._keep_python):
+        half = HALVES.get(event.ph, 0)
+        flags |= half
+        is_left_out = event.cat == "python_function" and not self._keep_python
+        if not half and (event.ph != "X" or is_left_out):
             return None
         ts, dur, correlation, external, size = numbers
         kernel = bytes(args.kernel)
