@@ -120,7 +120,7 @@ def _owned(a: LinkedTrace, launches: Launches, thread: int, windows: Sequence[St
     op = (ops.thread == thread) & ~ops.bad & ~ops.region
     region = (ops.thread == thread) & ~ops.bad & ops.region
     owned = cut(
-        (calls.start[own], calls.end[own], calls.account[own]),
+        (calls.start[own], calls.end[own], calls.account[own], calls.copy_wait[own]),
         (ops.start[op], ops.end[op]),
         (ops.start[region], ops.end[region]),
         np.array([t for step in windows for t in (step.start, step.end)], np.int64),

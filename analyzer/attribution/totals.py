@@ -126,6 +126,7 @@ class _Measured:
 
     launches: bool
     device: bool
+    kernels: bool
     replays: bool
 
 
@@ -143,9 +144,12 @@ class _Events:
         return self.launches, self.device, self.calls, self.ops
 
     def measured(self) -> _Measured:
+        kinds = {DEVICE_KINDS[i] for i in np.unique(self.device.kind).tolist()}
         return _Measured(
             launches=bool(np.isin(self.calls.kind, (_KERNEL_LAUNCH, _GRAPH)).any()),
             device=bool(len(self.device.start)),
+            # A device that does not tell which of its events are kernels says nothing of them.
+            kernels=bool(kinds) and ("kernel" in kinds or "mtia" not in kinds),
             replays=bool(known(self.launches.replay_launch).any()),
         )
 
@@ -194,7 +198,8 @@ def _totals(
     orchestration = None if kt is None else (t_py or 0) + (t_dispatch or 0) + kt
     # Replays recorded as one block hide their kernels.
     is_opaque = bool(kind[DEVICE_KINDS.index("graph")].any())
-    active = int(duration[kind[0]].sum()) if measured.device and not is_opaque else None
+    knows_kernels = measured.kernels and not is_opaque
+    active = int(duration[kind[0]].sum()) if knows_kernels else None
     busy = _busy(device) if measured.device else None
     outside = device.step < 0
     whole = is_whole and measured.device
@@ -224,7 +229,7 @@ def _totals(
         device_event_sum_ns=int(duration.sum()) if measured.device else None,
         orphan_device_ns=int(duration[orphan].sum()),
         active_outside_steps_ns=(
-            int(duration[kind[0] & outside].sum()) if whole and not is_opaque else None
+            int(duration[kind[0] & outside].sum()) if whole and knows_kernels else None
         ),
         event_sum_outside_steps_ns=int(duration[outside].sum()) if whole else None,
         busy_in_window_ns=window.busy_ns,

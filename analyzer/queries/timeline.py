@@ -303,7 +303,7 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     span = "start_ns, start_ns + dur_ns AS end_ns"
     calls = _columns(
         connection,
-        f"SELECT {span}, is_launch, "
+        f"SELECT {span}, is_launch, copy_wait_ns, "
         f"list_position({list(classification.ACCOUNTS)!r}, account)::BIGINT - 1 AS account "
         f"FROM calls WHERE {here} AND thread_id = $thread_id",
         where,
@@ -342,7 +342,12 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     launching = calls["is_launch"].astype(bool)
     owned = give_library(
         cut(
-            (_ints(calls["start_ns"]), _ints(calls["end_ns"]), _ints(calls["account"])),
+            (
+                _ints(calls["start_ns"]),
+                _ints(calls["end_ns"]),
+                _ints(calls["account"]),
+                _ints(calls["copy_wait_ns"]),
+            ),
             (_ints(ops["start_ns"][in_op]), _ints(ops["end_ns"][in_op])),
             (_ints(ops["start_ns"][~in_op]), _ints(ops["end_ns"][~in_op])),
             np.array(edges, np.int64),
