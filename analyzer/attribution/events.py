@@ -77,7 +77,6 @@ class Calls:
         op, outermost: Innermost and outermost op around it.
         device_events: How many device events it started.
         capture: Number of the graph capture that recorded it.
-        copy_wait: Time from its start in which it waited for earlier device work to end.
     """
 
     index: Ints
@@ -99,7 +98,7 @@ class Calls:
     step: Ints = field(default_factory=_unlinked)
     device_events: Ints = field(default_factory=_unlinked)
     capture: Ints = field(default_factory=_unlinked)
-    copy_wait: Ints = field(default_factory=_unlinked)
+    copy_wait: Ints = field(default_factory=_unlinked)  # from its start, for earlier device work
 
 
 @dataclass
