@@ -33,7 +33,8 @@ COMPONENTS = {
 }
 WATERFALL = {**ACCOUNTS, "device_tail": DEVICE_TAIL, "total": "#6E7681"}
 # For runs, which have no colour of their own: told apart by dash and shape too.
-RUNS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B61C9", "#8C8C8C")
+RUNS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B61C9", "#7A4B1E")
+REST = "#8C8C8C"  # those that are left without a colour: named where they are drawn
 
 LIGHT = {
     "base": "light",

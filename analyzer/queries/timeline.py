@@ -180,6 +180,16 @@ def device_event(connection: Connection, run_id: str, device_event_id: int) -> D
     return found[0]
 
 
+def op_places(connection: Connection, run_id: str) -> dict[str, tuple[int, str]]:
+    """By operator the launch that cost the host most: its trace, and the event, e.g. "op:12"."""
+    return {
+        op: (trace_id, f"call:{call_id}" if op_id is None else f"op:{op_id}")
+        for op, trace_id, op_id, call_id in select_tuples(
+            connection, named_sql("op_places"), {"run_id": run_id}
+        )
+    }
+
+
 def host_event(connection: Connection, run_id: str, kind: str, event_id: int) -> HostCall | HostOp:
     """One op, region or call: name, thread, times, and what it started.
 

@@ -11,6 +11,8 @@ WITH measured AS (
       AS device_active_ns,
     CASE WHEN count(totals.orchestration_ns) = count(*) THEN sum(totals.orchestration_ns)::BIGINT END
       AS orchestration_ns,
+    CASE WHEN count(totals.device_idle_ns) = count(*) AND sum(totals.wall_ns) > 0
+      THEN sum(totals.device_idle_ns) / sum(totals.wall_ns) END AS idle_share,
     median(steps.elapsed_ns)::BIGINT AS elapsed_ns
   FROM steps
   JOIN totals USING (run_id, trace_id, step_id)
@@ -23,7 +25,7 @@ SELECT
   measured.device_active_ns, measured.orchestration_ns,
   CASE WHEN measured.device_active_ns + measured.orchestration_ns > 0
     THEN measured.device_active_ns / (measured.device_active_ns + measured.orchestration_ns) END AS hdbi,
-  measured.elapsed_ns AS step_elapsed_ns,
+  measured.idle_share, measured.elapsed_ns AS step_elapsed_ns,
   whole.floor_source, whole.launch_floor_ns,
   (SELECT count(*) FROM trace_quality
    WHERE trace_quality.run_id = runs.run_id AND trace_quality.severity = 'warning') AS warnings

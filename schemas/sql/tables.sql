@@ -1,4 +1,4 @@
--- The normalized store, version 3. One run has many traces; ids are ordinals within a run, so that a
+-- The normalized store, version 4. One run has many traces; ids are ordinals within a run, so that a
 -- run can be deleted and written again. No constraint, ENUM, sequence or default is relied on:
 -- `analyzer verify` checks what they would promise. Times are integer nanoseconds on the trace's
 -- clock; durations integer nanoseconds. NULL is unknown. "Kineto: ..." names the field a column is from.
