@@ -8,7 +8,7 @@ none. A value that the page does not know is said, never passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import streamlit as st
@@ -58,6 +58,12 @@ def _store(name: str, key: str, clears: Sequence[str]) -> None:
     put(**{**gone, name: ("1" if value else None) if isinstance(value, bool) else value})
 
 
+def check(name: str, options: Collection[str]) -> None:
+    """Say it if the URL asks for what there is no choice of."""
+    if get(name) and get(name) not in options:
+        _refuse(name, get(name))
+
+
 def _refuse(name: str, value: str, why: str = "nothing that is here") -> None:
     st.warning(
         f"The address asks for {format.plain(name)}={format.plain(format.short(value))}, which is "
@@ -83,9 +89,8 @@ def select(
         clears: Parameters that mean nothing any more when this one changes.
     """
     key = f"choice {name}"
+    check(name, options)
     wanted = get(name)
-    if wanted and wanted not in options:
-        _refuse(name, wanted)
     st.session_state[key] = wanted if wanted in options else (default or options[0])
     return (place or st).selectbox(
         label, options, key=key, format_func=show, help=help, on_change=_store,

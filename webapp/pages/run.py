@@ -407,6 +407,8 @@ def main() -> None:
     phase = ALL_STEPS
     if len(phases) > 1:
         phase = url_state.select("Phase", [ALL_STEPS, *phases], "phase", place=row)
+    else:
+        url_state.check("phase", [ALL_STEPS, *phases])
     part = report.measured if phase == ALL_STEPS else phases[phase]
     found = report.verdict if phase == ALL_STEPS else report.phase_verdicts[phase]
     totals = report.totals

@@ -155,7 +155,12 @@ def question() -> tuple[str, int, bool]:
         limit = url_state.get("seconds")
         chosen = LIMITS_S.index(int(limit)) if limit in map(str, LIMITS_S) else 1
         seconds = row.selectbox("Time limit (s)", LIMITS_S, index=chosen, width=150) or 10
-        sent = row.form_submit_button("Run", icon=":material/play_arrow:", type="primary")
+        sent = row.form_submit_button(
+            "Run",
+            icon=":material/play_arrow:",
+            type="primary",
+            on_click=lambda: remember(st.session_state[TYPED]),
+        )
     return sql, seconds, sent
 
 
@@ -171,7 +176,6 @@ def main() -> None:
         sql, seconds, sent = question()
         if sent:
             st.session_state["sql asked"] = sql
-            remember(sql)
             url_state.put(sql=sql, run="1", seconds=seconds, x=None, y=None)
             st.session_state.pop("sql cancelled", None)
         if sent or url_state.get("run") == "1":

@@ -63,8 +63,8 @@ def choose_trace(traces: Mapping[str, Trace]) -> Trace:
             show=lambda t: f"{t}: {format.short(traces[t].file, 50)}",
             clears=("from", "to", "event"),
         )
-    elif url_state.get("trace") not in ("", chosen):
-        st.warning(f"The run has no trace {format.plain(url_state.get('trace'))}, only this one.")
+    else:
+        url_state.check("trace", [chosen])
     return traces[chosen]
 
 
