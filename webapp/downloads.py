@@ -28,7 +28,7 @@ def offer(
     """
     file = f"{name}-{run_id[:8]}" if run_id else name
     row = st.container(horizontal=True, horizontal_alignment="right")
-    place = row.popover("Take away", icon=":material/download:", type="tertiary", help=name)
+    place = row.popover(name, icon=":material/download:", type="tertiary", help="To take away")
     dark = session.is_dark()
     kinds: dict[str, tuple[Callable[[], bytes], str]] = {
         "csv": (partial(csv, rows), "text/csv"),
