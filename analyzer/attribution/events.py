@@ -200,6 +200,7 @@ class LinkedTrace:
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
         step_source: What told the steps.
+        unread: What of the trace is in none of the columns.
     """
 
     trace: Trace
@@ -211,6 +212,7 @@ class LinkedTrace:
     whole: Step
     python: PythonFunctions
     step_source: StepSource
+    unread: Unread
 
 
 @dataclass
@@ -223,7 +225,7 @@ class Annotations:
     thread: Ints
 
 
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
+def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     """Return the rows by class, in narrow columns; nothing is linked yet.
 
     An event that stands twice counts once. A call of an unknown category is known by what it
@@ -242,11 +244,10 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
     calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
-    source = StepSource("trace")
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, source)
-    annotations = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    return linked, annotations, unread(trace, taken, int(twice.sum()))
+    rest, steps = unread(trace, taken, int(twice.sum())), StepSource("trace")
+    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, steps, rest)
+    return linked, _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
 
 
 @dataclass(frozen=True)
@@ -440,8 +441,7 @@ def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
-    starts: list[int] = []
-    ends: list[int] = []
+    starts, ends = list[int](), list[int]()
     for table in (ops, calls, device):
         good = ~table.bad
         if good.any():

@@ -15,8 +15,16 @@ from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Latencies, Run
 from analyzer.reports import prediction
 from analyzer.reports.bands import UNKNOWN, reading
+from analyzer.reports.evidence import (
+    NOT_JUDGED,
+    evidence,
+    withheld,
+    withheld_costs,
+    withheld_ledger,
+)
 from analyzer.reports.host_speed import speed_of
 from analyzer.reports.records import (
+    Evidence,
     HostSpeed,
     PhaseFigures,
     RunFigures,
@@ -37,15 +45,17 @@ def figures(connection: Connection, run_id: str) -> RunFigures:
     Raises:
         AnalyzerError: The store has no such run.
     """
-    steps, run = queries.steps(connection, run_id), queries.run(connection, run_id)
+    found, run = evidence(connection, run_id), queries.run(connection, run_id)
+    steps = [withheld_costs(step, found) for step in queries.steps(connection, run_id)]
     return RunFigures(
         run,
-        queries.totals(connection, run_id),
-        queries.added(steps),
-        phase_figures(steps),
+        withheld(queries.totals(connection, run_id), found),
+        withheld_costs(queries.added(steps), found),
+        {name: withheld_costs(sums, found) for name, sums in phase_figures(steps).items()},
         steps,
         queries.latency(connection, run_id),
         speed_of(run),
+        found,
     )
 
 
@@ -60,9 +70,10 @@ def summary(connection: Connection, run_id: str) -> RunSummary:
     quality = queries.quality(connection, run_id)
     return RunSummary(
         **vars(found),
-        verdict=verdict(found.measured, found.totals, coverage),
+        verdict=verdict(found.measured, found.totals, coverage, found.evidence),
         phase_verdicts={
-            phase: verdict(part, found.totals, coverage) for phase, part in found.phases.items()
+            phase: verdict(part, found.totals, coverage, found.evidence)
+            for phase, part in found.phases.items()
         },
         coverage=coverage,
         inflation=_inflation(found.phases, found.latency, found.host_speed),
@@ -84,12 +95,23 @@ def report(connection: Connection, run_id: str) -> RunReport:
         steps_told=steps_told(
             queries.traces(connection, run_id), found.steps, found.run.step_annotation
         ),
-        step_groups=queries.step_groups(connection, run_id),
-        ledger=queries.ledger(connection, run_id),
+        step_groups=[
+            withheld(group, found.evidence) for group in queries.step_groups(connection, run_id)
+        ],
+        ledger=withheld_ledger(queries.ledger(connection, run_id), found.evidence),
         match=queries.match_tiers(connection, run_id),
-        families=queries.families(connection, run_id),
-        kernels=queries.kernel_records(connection, run_id, step_ids=step_ids, limit=TOP),
-        ops=queries.op_records(connection, run_id, step_ids=step_ids, limit=TOP),
+        families={
+            name: withheld(family, found.evidence)
+            for name, family in queries.families(connection, run_id).items()
+        },
+        kernels=[
+            withheld(kernel, found.evidence)
+            for kernel in queries.kernel_records(connection, run_id, step_ids=step_ids, limit=TOP)
+        ],
+        ops=[
+            withheld(op, found.evidence)
+            for op in queries.op_records(connection, run_id, step_ids=step_ids, limit=TOP)
+        ],
         kernels_per_output_token=_kernels_per_token(found.run, found.steps),
         floors=queries.floors(connection, run_id),
         predictions=prediction.predict_for_report(connection, run_id, found.steps),
@@ -150,10 +172,11 @@ def _inflation(
     return found or None
 
 
-def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict:
+def verdict(measured: StepTotals, totals: Totals, coverage: Coverage, found: Evidence) -> Verdict:
     """How long the GPU waits, which account is to blame, how host-bound: in a sentence and in
     figures. A figure that stands on what the trace cannot tell is not shown as sound.
     """
+    balance, idleness = found.bounds.get("hdbi"), found.bounds.get("device_idle")
     unsupported = [
         what
         for what, lacking in (
@@ -167,7 +190,6 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
     times = exposed(measured)
     idle = None if times is None or "device" in unsupported else sum(times.values())
     wall = sum(entry.ns for entry in measured.ledger.values())
-    worst = max(times, key=lambda name: times[name]) if times and idle else None
     parts = {
         "framework translation (dFT)": measured.ft_ns,
         "CUDA-library translation (dCT)": measured.ct_ns,
@@ -175,13 +197,13 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
     }
     known = {name: ns for name, ns in parts.items() if ns}
     return Verdict(
-        reading=UNKNOWN if unsupported else reading(measured.hdbi),
+        reading=NOT_JUDGED if balance else UNKNOWN if unsupported else reading(measured.hdbi),
         unsupported=unsupported,
         hdbi=measured.hdbi,
         largest_component=max(known, key=lambda name: known[name]) if known else None,
         idle_ns=idle,
         idle_share=idle / wall if wall and idle is not None else None,
-        most_exposed_account=worst,
+        most_exposed_account=max(times, key=lambda name: times[name]) if times and idle else None,
         accounts=list(classification.ACCOUNTS),
-        sentence=sentence(measured, totals, unsupported),
+        sentence=sentence(measured, totals, unsupported, balance, idleness),
     )

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from analyzer import numbers
 from analyzer.queries.costs import StepTotals, Totals
 from analyzer.reports.bands import BANDS, band_of
+from analyzer.reports.evidence import NOT_JUDGED
+from analyzer.reports.records import Bound
 
 ACCOUNT_MEANS = {
     "python": "Python and everything else outside operators",
@@ -39,16 +41,60 @@ def exposed(measured: StepTotals) -> dict[str, int] | None:
     return known if known and len(known) == len(times) else None
 
 
-def sentence(measured: StepTotals, totals: Totals, unsupported: Sequence[str]) -> str:
+def sentence(
+    measured: StepTotals,
+    totals: Totals,
+    unsupported: Sequence[str],
+    balance: Bound | None = None,
+    idleness: Bound | None = None,
+) -> str:
     """The verdict in words: the GPU's waiting and its largest account, HDBI, why they differ.
 
     Args:
         unsupported: What the trace cannot tell; see `Verdict`.
+        balance, idleness: What the evidence says of HDBI and of the device's idle time; None:
+            sound.
     """
-    parts = [_waiting(measured, totals), _balance(measured, totals, unsupported)]
-    if not unsupported:
-        parts.append(_why_apart(measured, totals))
+    if balance and totals.kernels != 0:
+        lead = "" if idleness else _waiting(measured, totals)
+        parts = [lead, _not_judged(measured, balance, idleness)]
+    else:
+        lead = _waiting(measured, totals) if idleness is None else _bounded(measured, idleness)
+        parts = [lead, _balance(measured, totals, unsupported)]
+        if not unsupported and not idleness:
+            parts.append(_why_apart(measured, totals))
     return " ".join(part for part in parts if part)
+
+
+def _idle_share(measured: StepTotals) -> float | None:
+    """The share of the steps' host time in which the device was idle; None for none or unknown."""
+    times = exposed(measured)
+    wall = sum(entry.ns for entry in measured.ledger.values())
+    return sum(times.values()) / wall if times and wall and sum(times.values()) else None
+
+
+def _bounded(measured: StepTotals, idleness: Bound) -> str:
+    """How much of the host's time the GPU waits, where only a bound is known."""
+    share = _idle_share(measured)
+    if share is None:
+        return ""
+    return (
+        f"The GPU waits for {idleness.kind} {numbers.share(share)} of the steps' host time: "
+        f"{idleness.reason}."
+    )
+
+
+def _not_judged(measured: StepTotals, balance: Bound, idleness: Bound | None) -> str:
+    """Why HDBI is not judged, and what is still known of the idle GPU, in one sentence."""
+    share = _idle_share(measured)
+    if idleness is not None and idleness.kind == NOT_JUDGED:
+        return f"HDBI and GPU idle time are not judged: {balance.reason}."
+    if idleness is None or share is None:
+        return f"HDBI is not judged: {balance.reason}."
+    return (
+        f"The GPU waits for {idleness.kind} {numbers.share(share)} of the steps' host time, and "
+        f"HDBI is not judged: {balance.reason}."
+    )
 
 
 def _waiting(measured: StepTotals, totals: Totals) -> str:
@@ -77,12 +123,6 @@ def _waiting(measured: StepTotals, totals: Totals) -> str:
 
 def _balance(measured: StepTotals, totals: Totals, unsupported: Sequence[str]) -> str:
     """HDBI in words, or why there is none."""
-    if totals.kernels is None:
-        return (
-            "CUDA graphs were recorded as one block a replay, without their kernels, so kernel "
-            "counts, T_DeviceActive and HDBI are unknown; record again with `nsys profile "
-            "--cuda-graph-trace=node`."
-        )
     if "kernels" in unsupported:
         return "The trace holds no kernel, so it says nothing about a GPU."
     if not totals.launches:

@@ -117,9 +117,17 @@ def facts(run: Run) -> str:
     return " · ".join(format.short(str(fact), 40) for fact in found if fact is not None)
 
 
-def verdict(found: Verdict, part: StepTotals, predicted: Sequence[Prediction]) -> None:
-    """The answer: the sentence, and the figures that it stands on."""
+def verdict(
+    found: Verdict, part: StepTotals, predicted: Sequence[Prediction], doubt: str | None
+) -> None:
+    """The answer: the sentence, and the figures that it stands on.
+
+    Args:
+        doubt: What the trace cannot prove.
+    """
     st.subheader("Does the GPU wait for the host?", anchor=False)
+    if doubt:
+        st.warning(format.prose(doubt), icon=":material/warning:")
     with st.container(border=True):
         st.markdown(format.plain(found.sentence))
         row = st.container(horizontal=True)
@@ -414,7 +422,8 @@ def main() -> None:
     totals = report.totals
     predicted = data.predictions(run_id)
     changes = in_phase(predicted, phase)
-    verdict(found, part, [c for c in changes if c.what == "graphs" and c.predicted_ns is not None])
+    graphs = [c for c in changes if c.what == "graphs" and c.predicted_ns is not None]
+    verdict(found, part, graphs, report.evidence.sentence)
     left, right = st.columns(2, gap="large")
     with left:
         ledger(report, part)
@@ -422,7 +431,7 @@ def main() -> None:
         st.subheader("What would a change win?", anchor=False)
         if predicted and changes:
             predictions(predicted, changes)
-        if totals.kernels:
+        if totals.kernels and "hdbi" not in report.evidence.bounds:
             for line in advice(part, totals.launch_floor_ns):
                 st.markdown(f"- {line}")
     figures(part, totals)
