@@ -33,7 +33,8 @@ from analyzer.reports.records import (
     Sequences,
     TimeChange,
 )
-from analyzer.reports.report import ACCOUNT_MEANS, figures
+from analyzer.reports.report import figures
+from analyzer.reports.verdict import ACCOUNT_MEANS
 from analyzer.store import Connection
 
 # Changes smaller than this, or than the spread of the steps, are noise.
