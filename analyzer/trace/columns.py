@@ -2,7 +2,8 @@
 
 The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text
 column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
-JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
+JSON text (`7` and `"7"` are two ids), a stream that of the stream or queue that an event ran on,
+whatever lane shows it; `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
 separator.
 """
@@ -111,16 +112,24 @@ class Scanner(Protocol):
         """Count one event by the ids of its `ph` and `cat`."""
         ...
 
+    def name_thread(self, pid: str, tid: str, name: str) -> None:
+        """Note what the metadata calls a thread, by the JSON texts of its ids."""
+        ...
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Events by (ph, cat)."""
         ...
 
     def rows(self) -> Rows:
-        """All rows so far, in the order of the file."""
+        """All rows, in the order of the file; once, before the next three."""
         ...
 
     def strings(self) -> list[str]:
         """All strings, by id."""
+        ...
+
+    def thread_names(self) -> dict[tuple[str, str], str]:
+        """The last names of threads by the JSON texts of pid and tid, at least of those in rows."""
         ...
 
     def add(self, row: tuple[Any, ...]) -> None:

@@ -38,6 +38,7 @@ IGNORED_CATEGORIES = (
     "overhead",
     "gpu_user_annotation",
     "cuda_sync",
+    "xpu_sync",
     "cuda_event",
     "cuda_profiler_range",
     "cpu_instant_event",
@@ -51,8 +52,30 @@ IGNORED_CATEGORIES = (
     "mtia_counters",
     "hpu_op",
     "graph_node",
+    "graph_event_node",
+    "graph_host_node",
     "cuda_backtrace",
     "nvtx",
+    "npu_sync",
+    "npu_communication",
+    "npu_overlap",
+    "dequeue",
+    "gc",
+)
+# Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
+KEPT_METADATA = (
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "record_shapes",
+    "with_stack",
 )
 
 
@@ -111,9 +134,12 @@ def finding(
     place: str | None = None,
     **values: object,
 ) -> Finding:
-    """Return the finding of a code, with its sentence filled from `count` and `values`."""
+    """Return the finding of a code, with its sentence filled from `count` and `values`.
+
+    Texts of a trace may hold line breaks; what is said is one line.
+    """
     kind = kinds[code]
-    message = kind.sentence.format(count=count, **values)
+    message = " ".join(kind.sentence.format(count=count, **values).splitlines())
     return Finding(code, kind.severity, count, place, message)
 
 
@@ -131,7 +157,8 @@ class Trace:
         metadata: The document's fields beside its events.
         thread_names: thread_name metadata by (pid, tid) JSON texts.
         captured_in: For each row the place in `rows` of the event in which its graph node was
-            captured, -1 for none. None: the format does not tell.
+            captured, or of the operator that launched it from another thread; -1 for none. None:
+            the format does not tell.
     """
 
     path: Path
@@ -161,16 +188,22 @@ class Unread:
         unknown_calls: Events by category, of unknown ones, that were taken for calls.
         not_read: Events with a duration by category, of unknown ones, that are in no figure.
         begin_end: Begin and end events by category; none is read.
+        overhead_ns: What the profiler says that it took itself.
+        window: When the recording began and ended, as the profiler says; None if it does not.
     """
 
     twice: int
     unknown_calls: Mapping[str, int]
     not_read: Mapping[str, int]
     begin_end: Mapping[str, int]
+    overhead_ns: int
+    window: tuple[int, int] | None
 
 
 def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
     """Count what of a trace is in no figure, or only by its looks."""
+    overhead, spans = _durations(trace, "overhead"), _durations(trace, "trace")
+    window = (int(spans[0].min()), int((spans[0] + spans[1]).max())) if len(spans[0]) else None
     unknown: Counter[str] = Counter()
     begin_end: Counter[str] = Counter()
     for (ph, category), count in trace.counts.items():
@@ -178,4 +211,18 @@ def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
             begin_end[category] += count
         elif ph == "X" and not is_known_category(category.lower()):
             unknown[category.lower()] += count
-    return Unread(twice, unknown_calls, unknown - unknown_calls, begin_end)
+    return Unread(
+        twice,
+        unknown_calls,
+        unknown - unknown_calls,
+        begin_end,
+        int(np.maximum(overhead[1], 0).sum()),
+        window,
+    )
+
+
+def _durations(trace: Trace, category: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Starts and durations of the events of a category."""
+    ids = [i for i, name in trace.categories().items() if name == category]
+    rows = trace.rows[np.isin(trace.rows["category"], ids)]
+    return rows["ts"].astype(np.int64), rows["dur"].astype(np.int64)
