@@ -423,7 +423,7 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span device, stream, kernel, label, shape[4], config[4]; } Args;
+typedef struct { Span device, stream, ran_on, sycl, level_zero, kernel, label, shape[4], config[4]; } Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
 static int plain(const char *a, const char *b) {
@@ -461,7 +461,10 @@ static int read_args(In *in, Row *row, Args *args) {
         case 's':
             if (KEY("stream") && !null) args->stream = span;
             else if (KEY("shared memory")) args->config[2] = span;
+            else if (KEY("sycl queue") && !null) args->sycl = span;
             break;
+        case 'o': if (KEY("original_stream") && !null) args->ran_on = span; break;
+        case 'l': if (KEY("l0 queue") && !null) args->level_zero = span; break;
         case 'g': if (KEY("grid")) args->config[0] = span; break;
         case 'b':
             if (KEY("block")) args->config[1] = span;
@@ -570,6 +573,9 @@ static int read_event(Scanner *s, In *in) {
     row.category = cat;
     row.flags |= in->flags;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
+    /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
+    Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};
+    for (int i = 3; i >= 0; i--) if (streams[i].a) args.stream = streams[i];
     row.kernel = intern(s, args.kernel);
     row.pid = intern(s, pid);
     row.tid = intern(s, tid);

@@ -400,7 +400,7 @@ def test_a_launch_of_an_unknown_category_is_a_call_and_is_said(
 def test_events_of_no_known_category_are_counted_and_said(load: Load, trace: TraceBuilder) -> None:
     trace.add_op("aten::mm", 0, 50).add_launch("gemm", 10, 5, 1)
     for i in range(3):
-        trace.add("dequeue", "Dequeue@aclnnMatmul", 100 + i, 1)
+        trace.add("newer_than_us", "Dequeue@aclnnMatmul", 100 + i, 1)
     loaded = load(trace)
     assert loaded.said["events_not_read"].startswith("3 events")
     assert "3 dequeue" in loaded.said["events_not_read"]
