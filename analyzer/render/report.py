@@ -15,7 +15,7 @@ from analyzer.render.prediction import prediction_table
 from analyzer.render.step_groups import print_step_groups
 from analyzer.render.tables import bar, heading, printable, table
 from analyzer.reports.records import PhaseFigures, Predictions, RunReport
-from analyzer.reports.report import ACCOUNT_MEANS
+from analyzer.reports.verdict import ACCOUNT_MEANS
 
 
 def print_report(value: RunReport, out: Console) -> None:
@@ -69,7 +69,7 @@ def _balance(value: RunReport, out: Console) -> None:
         else f"Balance over {steps} step{'s' * (steps != 1)}",
     )
     # What the trace cannot tell is a dash, not a zero that looks sound.
-    active = None if "kernels" in lacking else measured.device_active_ns
+    active = measured.device_active_ns
     orchestration = measured.orchestration_ns if totals.launches else None
     framework, library, paper = (
         None if "operators" in lacking or not totals.launches else ns

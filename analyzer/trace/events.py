@@ -59,7 +59,7 @@ IGNORED_CATEGORIES = (
     "npu_sync",
     "npu_communication",
     "npu_overlap",
-    "dequeue",
+    "npu_dequeue",
     "gc",
 )
 # Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
