@@ -4,7 +4,7 @@
 
 Random weights of real sizes, bf16, batch 1. `itl_ms`: every gap between two tokens as the reader of
 a stream sees it, without the first ones after the prompt; a round is a fresh process. `step_ms`:
-the kernel alone, replayed as a graph, between CUDA events. `decode_step` says which way a row is of.
+the kernel alone, replayed as a graph, between CUDA events. `decode_step`: which way a row is of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.hybrid import built, child, forced, gpu_facts
 from benchmarks.hybrid_peers import Writer, gaps, prompt
-from benchmarks.result_file import ROOT, Result, environment, print_table, result, write
+from benchmarks.result_file import ROOT, Result, environment, print_table, write
 
 MODELS = {"llama-2-7b": 4096, "llama-3.2-1b": 4096, "gpt2": 1024}
 # Bytes of a chunk, chunks on their way.
