@@ -98,6 +98,7 @@ class Calls:
     step: Ints = field(default_factory=_unlinked)
     device_events: Ints = field(default_factory=_unlinked)
     capture: Ints = field(default_factory=_unlinked)
+    copy_wait: Ints = field(default_factory=_unlinked)  # from its start, for earlier device work
 
 
 @dataclass
@@ -446,8 +447,7 @@ def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
-    starts: list[int] = []
-    ends: list[int] = []
+    starts, ends = list[int](), list[int]()
     for table in (ops, calls, device):
         good = ~table.bad
         if good.any():

@@ -65,6 +65,7 @@ def calls_table(trace: AnalysedTrace) -> pa.Table:
         thread_id=trace.thread_ids[calls.thread],
         name_id=trace.name_ids[calls.name],
         account=arrow.words(calls.account, classification.ACCOUNTS),
+        copy_wait_ns=calls.copy_wait,
         is_launch=calls.kind > 0,
         start_ns=calls.start,
         dur_ns=calls.dur,

@@ -423,7 +423,7 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span device, stream, ran_on, sycl, level_zero, kernel, label, shape[4], config[4]; } Args;
+typedef struct { Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4]; } Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
 static int plain(const char *a, const char *b) {
@@ -454,7 +454,10 @@ static int read_args(In *in, Row *row, Args *args) {
         Span span = {a, b};
         int null = b - a == 4 && !memcmp(a, "null", 4);
         switch (k[0]) {
-        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'c':
+            if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; }
+            else if (KEY("context") && !null) args->context = span;
+            break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
         case 'd': if (KEY("device") && !null) args->device = span; break;
@@ -576,7 +579,7 @@ static int read_event(Scanner *s, In *in) {
     /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
     Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};
     for (int i = 3; i >= 0; i--) if (streams[i].a) args.stream = streams[i];
-    row.kernel = intern(s, args.kernel);
+    row.kernel = intern(s, args.kernel.a ? args.kernel : args.context);
     row.pid = intern(s, pid);
     row.tid = intern(s, tid);
     row.device = intern(s, args.device);

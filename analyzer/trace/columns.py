@@ -5,7 +5,7 @@ column is an index into the scanner's strings, -1 for absent. Pid, tid, device a
 JSON text (`7` and `"7"` are two ids), a stream that of the stream or queue that an event ran on,
 whatever lane shows it; `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
-separator.
+separator; `kernel` is the kernel that a call names, of a device event its context.
 """
 
 from __future__ import annotations

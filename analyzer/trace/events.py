@@ -59,7 +59,7 @@ IGNORED_CATEGORIES = (
     "npu_sync",
     "npu_communication",
     "npu_overlap",
-    "dequeue",
+    "npu_dequeue",
     "gc",
 )
 # Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
@@ -196,6 +196,7 @@ class Unread:
         not_read: Events with a duration by category, of unknown ones, that are in no figure.
         begin_end: Begin and end events by category; none is read.
         overhead_ns: What the profiler says that it took itself.
+        other_contexts: Device events in other contexts than the main one of their device.
         window: When the recording began and ended, as the profiler says; None if it does not.
     """
 
@@ -204,6 +205,7 @@ class Unread:
     not_read: Mapping[str, int]
     begin_end: Mapping[str, int]
     overhead_ns: int
+    other_contexts: int
     window: tuple[int, int] | None
 
 
@@ -224,8 +226,21 @@ def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
         unknown - unknown_calls,
         begin_end,
         int(np.maximum(overhead[1], 0).sum()),
+        _other_contexts(trace),
         window,
     )
+
+
+def _other_contexts(trace: Trace) -> int:
+    """How many device events are in another context than most of their device."""
+    ids = [i for i, name in trace.categories().items() if name in DEVICE_CATEGORIES]
+    rows = trace.rows[np.isin(trace.rows["category"], ids) & (trace.rows["kernel"] >= 0)]
+    device = np.where(rows["device"] >= 0, rows["device"], rows["pid"])
+    found = Counter(zip(device.tolist(), rows["kernel"].tolist(), strict=True))
+    main: Counter[int] = Counter()
+    for (one, _), count in found.items():
+        main[one] = max(main[one], count)
+    return found.total() - main.total()
 
 
 def _durations(trace: Trace, category: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -48,6 +48,7 @@ class _Args(msgspec.Struct):
     level_zero_queue: _Raw = msgspec.field(name="l0 queue", default=_EMPTY)
     bytes: _Raw = _EMPTY
     kernel: _Raw = _EMPTY
+    context: _Raw = _EMPTY
     dims: _Raw = msgspec.field(name="Input Dims", default=_EMPTY)
     old_dims: _Raw = msgspec.field(name="Input dims", default=_EMPTY)
     types: _Raw = msgspec.field(name="Input type", default=_EMPTY)
@@ -245,7 +246,7 @@ class PureScanner:
             self._token(args.ran_on, args.stream, args.sycl_queue, args.level_zero_queue),
             self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete),
             self._joined(args.grid, args.block, args.shared, args.registers),
-            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else -1,
+            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else self._token(args.context),
             flags,
         )
 

@@ -204,7 +204,9 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         token(next((args[key] for key in STREAM_KEYS if args.get(key) is not None), None)),
         joined("Input Dims", "Input type", "Input Strides", "Concrete Inputs"),
         joined("grid", "block", "shared memory", "registers per thread"),
-        intern(args["kernel"]) if isinstance(args.get("kernel"), str) else -1,
+        intern(args["kernel"])
+        if isinstance(args.get("kernel"), str)
+        else token(args.get("context")),
         flags,
     )
     scanner.add(row)

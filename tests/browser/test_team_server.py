@@ -129,9 +129,7 @@ def test_failed_conversions_are_shown_with_their_reason(
 
 
 def load(watched: Watched, *files: Path) -> None:
-    watched.page.get_by_text("Load a trace or a run directory").click()
     watched.page.locator("input[type=file]").set_input_files([str(file) for file in files])
-    watched.page.get_by_role("button", name="Load into the store").click()
 
 
 def test_what_is_dropped_on_a_page_becomes_an_upload(

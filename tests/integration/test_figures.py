@@ -114,6 +114,18 @@ def test_without_device_events_nothing_is_known_of_a_device(load: Load, capsys) 
     assert value["verdict"]["idle_ns"] is None
 
 
+def test_a_device_that_does_not_tell_its_kernels_has_no_kernel_time(
+    load: Load, trace: TraceBuilder, capsys
+) -> None:
+    """MTIA: device time, busy and idle are known, T_DeviceActive is not, and nowhere 0."""
+    trace.add_op("aten::mm", 0, 100)
+    trace.add("mtia_ccp_events", "mm", 20, 50, pid=3, tid=4, args={"device": 0, "stream": 1})
+    loaded = load(trace)
+    assert loaded.whole("kernels", "device_event_sum_ns", "device_idle_ns") == (0, 50, 50)
+    assert loaded.whole("device_active_ns", "active_outside_steps_ns", "hdbi") == (None,) * 3
+    assert report(loaded, capsys)["measured"]["device_active_ns"] is None
+
+
 def test_launches_without_any_device_event_have_a_cost_and_no_balance(
     load: Load, trace: TraceBuilder
 ) -> None:
@@ -400,7 +412,7 @@ def test_a_launch_of_an_unknown_category_is_a_call_and_is_said(
 def test_events_of_no_known_category_are_counted_and_said(load: Load, trace: TraceBuilder) -> None:
     trace.add_op("aten::mm", 0, 50).add_launch("gemm", 10, 5, 1)
     for i in range(3):
-        trace.add("newer_than_us", "Dequeue@aclnnMatmul", 100 + i, 1)
+        trace.add("dequeue", "Dequeue@aclnnMatmul", 100 + i, 1)
     loaded = load(trace)
     assert loaded.said["events_not_read"].startswith("3 events")
     assert "3 dequeue" in loaded.said["events_not_read"]

@@ -28,7 +28,7 @@ _VIEWS = {
     "Overlap Analysis": "npu_overlap",
 }
 # Categories of the process "Python". Operators and ranges are told apart by their names.
-_HOST = {"cpu_op": "operator", "enqueue": "cann_runtime", "dequeue": "dequeue"}
+_HOST = {"cpu_op": "operator", "enqueue": "cann_runtime", "dequeue": "npu_dequeue"}
 # Tasks that only wait, signal or mark, by the begin of their type or name.
 _NO_WORK = (
     "EVENT_", "NOTIFY_", "PROFILING_", "LABEL_", "STREAM_", "CAPTURE_", "PLACE_HOLDER",
@@ -311,7 +311,7 @@ def _write_links(trace: Trace, launches: _Launches) -> None:
 
 
 def _tell(trace: Trace, made: list[str], launches: _Launches) -> None:
-    in_no_figure = ("npu_sync", "dequeue", *_VIEWS.values())
+    in_no_figure = ("npu_sync", "npu_dequeue", *_VIEWS.values())
     counts = Counter(category for category in made if category in in_no_figure)
     if counts:
         named = ", ".join(f"{count} {category}" for category, count in sorted(counts.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from importlib.resources import files
+from typing import Any
 
 import torch
 
@@ -49,7 +50,7 @@ class PersistentStep:
             NotPersistent: Device, model or compiler do not fit; the message is the reason.
         """
         device = weights.device
-        about = torch.cuda.get_device_properties(device)
+        about: Any = torch.cuda.get_device_properties(device)  # torch leaves its type open
         if about.major != 9:
             raise NotPersistent(
                 f"{about.name} is not a Hopper GPU; the persistent kernel is for one"
@@ -67,7 +68,7 @@ class PersistentStep:
         except OSError as error:
             raise NotPersistent(str(error)) from error
         self.seconds, self.cached = compiled.seconds, compiled.cached
-        self._arguments = Arguments(weights, b, cache, parts(spec, tiling))
+        self._arguments = Arguments(weights, b, cache, parts(spec, cache.slots, tiling))
         self._fault = self._arguments.fault.numpy()
 
     def enqueue(self) -> None:
