@@ -74,6 +74,14 @@ def launch_config(text: str) -> LaunchConfig:
     return LaunchConfig(grid or None, block or None, _int(shared), _int(registers))
 
 
+def used_ids(ids: npt.NDArray[np.int32], number: int) -> list[int]:
+    """Which of `number` strings a column uses, sorted; -1 first if some row has none."""
+    seen = np.zeros(number + 1, bool)
+    seen[ids] = True  # -1 is the last
+    found: list[int] = np.flatnonzero(seen[:-1]).tolist()
+    return [-1, *found] if seen[-1] else found
+
+
 def _int(text: str) -> int | None:
     try:
         return int(text)

@@ -7,7 +7,7 @@ integer nanoseconds on the trace's clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.trace.columns import Rows
+from analyzer.trace.columns import Rows, used_ids
 
 OLD_OP_CATEGORIES = ("operator",)  # PyTorch before 1.12
 OP_CATEGORIES = ("cpu_op", *OLD_OP_CATEGORIES)
@@ -175,8 +175,15 @@ class Trace:
 
     def categories(self) -> dict[int, str]:
         """String id of each category that occurs, with its lower-case text."""
-        ids: list[int] = np.unique(self.rows["category"]).tolist() if len(self.rows) else []
+        ids = used_ids(self.rows["category"], len(self.strings))
         return {i: self.strings[i].lower() for i in ids}
+
+    def places(self, wanted: Callable[[str], bool]) -> npt.NDArray[np.intp]:
+        """Which rows are of categories, in lower case, that are wanted."""
+        chosen = np.zeros(len(self.strings) + 1, bool)
+        for i, name in self.categories().items():
+            chosen[i] = wanted(name)
+        return np.flatnonzero(chosen[self.rows["category"]])
 
 
 @dataclass(frozen=True)
@@ -232,6 +239,5 @@ def _other_contexts(trace: Trace) -> int:
 
 def _durations(trace: Trace, category: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Starts and durations of the events of a category."""
-    ids = [i for i, name in trace.categories().items() if name == category]
-    rows = trace.rows[np.isin(trace.rows["category"], ids)]
+    rows = trace.rows[trace.places(lambda name: name == category)]
     return rows["ts"].astype(np.int64), rows["dur"].astype(np.int64)
