@@ -73,8 +73,21 @@ def window(busy: Measure | None, step: Step) -> Window:
     return Window(inside, step.end - step.start - inside)
 
 
-def ledger(a: LinkedTrace, launches: Launches, busy: Measure | None) -> list[Entry]:
-    """Entries of every step and of the whole trace, for each thread that launches in it."""
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger of a trace.
+
+    Attributes:
+        entries: Of every step and of the whole trace, for each thread that launches in it.
+        owned: The account of each moment of such a thread, as if it were alone.
+    """
+
+    entries: list[Entry]
+    owned: dict[int, Owned]
+
+
+def ledger(a: LinkedTrace, launches: Launches, busy: Measure | None) -> Ledger:
+    """Keep the ledger of a trace whose launches are decomposed."""
     windows = [(i, step) for i, step in enumerate(a.steps) if step is not a.whole]
     windows.append((-1, a.whole))
     launching = (a.calls.kind > 0) & ~a.calls.bad
@@ -93,7 +106,7 @@ def ledger(a: LinkedTrace, launches: Launches, busy: Measure | None) -> list[Ent
         entries += _entries(number, step, own, owned, busy)
     if any(step is a.whole for step in a.steps):  # the step is the trace: the same figures
         entries += [replace(entry, step=0) for entry in entries if entry.step == -1]
-    return entries
+    return Ledger(entries, owned)
 
 
 def _threads_of(

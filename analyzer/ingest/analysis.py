@@ -28,7 +28,7 @@ class AnalysedTrace:
         kernel_ids: Kernel identity of each device event; -1 for copies and memsets.
         launch_kernel_ids: Kernel identity of the first kernel of each launch; -1 without one.
         match_tiers: How that kernel was matched to a replay; None if nothing was replayed.
-        ledger: Entries of every step and of the whole trace.
+        ledger: Of every step and of the whole trace.
         whole: Totals of the trace.
         steps: Totals of each step.
     """
@@ -42,7 +42,7 @@ class AnalysedTrace:
     kernel_ids: Ints
     launch_kernel_ids: Ints
     match_tiers: list[str] | None
-    ledger: list[ledger.Entry]
+    ledger: ledger.Ledger
     whole: Totals
     steps: list[Totals]
 
@@ -84,8 +84,8 @@ class RunAnalysis:
             self.matches.set_replay_times(launches, launch_kernel_ids)
         decomposition.decompose(linked, launches, self._floor)
         busy = ledger.busy_measure(linked)
-        entries = ledger.ledger(linked, launches, busy)
-        linked.trace.findings += thread_findings(linked, entries)
+        kept = ledger.ledger(linked, launches, busy)
+        linked.trace.findings += thread_findings(linked, kept.entries)
         analysed = AnalysedTrace(
             first=self.ids.first,
             linked=linked,
@@ -96,7 +96,7 @@ class RunAnalysis:
             kernel_ids=kernel_ids,
             launch_kernel_ids=launch_kernel_ids,
             match_tiers=self.matches.tiers(launch_kernel_ids) if self.matches else None,
-            ledger=entries,
+            ledger=kept,
             whole=self._whole(linked, launches, busy),
             steps=totals.of_steps(
                 linked, launches, self._floor, [ledger.window(busy, step) for step in linked.steps]

@@ -205,7 +205,7 @@ def ledger_table(trace: AnalysedTrace) -> pa.Table:
                 "ns": entry.ns,
                 "exposed_ns": entry.exposed_ns,
             }
-            for entry in trace.ledger
+            for entry in trace.ledger.entries
         ]
     )
 

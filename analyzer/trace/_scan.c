@@ -326,7 +326,8 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs; } Args;
+enum { COLL_NAME, COLL_GROUP, COLL_RANKS, COLL_IN, COLL_OUT, COLL_DTYPE, COLL_PARTS };
+typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs, coll[COLL_PARTS]; } Args;
 
 static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
     const char *k, *ke, *a, *b;
@@ -355,7 +356,15 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
         case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
-        case 'd': if (KEY("device") && !null) row->device = hb_intern(s, a, b - a); break;
+        case 'd':
+            if (KEY("device") && !null) row->device = hb_intern(s, a, b - a);
+            else if (KEY("dtype")) args->coll[COLL_DTYPE] = span;
+            break;
+        case 'P':
+            if (KEY("Process Group Name")) args->coll[COLL_GROUP] = span;
+            else if (KEY("Process Group Ranks")) args->coll[COLL_RANKS] = span;
+            break;
+        case 'O': if (KEY("Out msg nelems")) args->coll[COLL_OUT] = span; break;
         case 's':
             if (KEY("stream") && !null) row->stream = hb_intern(s, a, b - a);
             else if (KEY("shared memory")) args->shared = span;
@@ -372,8 +381,12 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
             if (KEY("Input Dims") || KEY("Input dims")) args->dims = span;
             else if (KEY("Input type")) args->types = span;
             else if (KEY("Input Strides")) args->strides = span;
+            else if (KEY("In msg nelems")) args->coll[COLL_IN] = span;
             break;
-        case 'C': if (KEY("Concrete Inputs")) args->concrete = span; break;
+        case 'C':
+            if (KEY("Concrete Inputs")) args->concrete = span;
+            else if (KEY("Collective name")) args->coll[COLL_NAME] = span;
+            break;
         default: break;
         }
         skip_space(in);
@@ -385,15 +398,15 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
     }
 }
 
-/* Four texts, a unit separator between them, as one interned string; -1 if none is there. */
-static int32_t join(Scanner *s, const Span *t) {
-    int64_t n = 3;
+/* Some texts, a unit separator between them, as one interned string; -1 if none is there. */
+static int32_t join(Scanner *s, const Span *t, int parts) {
+    int64_t n = parts - 1;
     int any = 0;
-    for (int i = 0; i < 4; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
+    for (int i = 0; i < parts; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
     if (!any) return -1;
     if (!grow((void **)&s->scratch, &s->scratch_cap, n, 1)) return -2;
     char *p = s->scratch;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < parts; i++) {
         if (i) *p++ = 0x1f;
         if (t[i].a) { memcpy(p, t[i].a, (size_t)(t[i].b - t[i].a)); p += t[i].b - t[i].a; }
     }
@@ -459,8 +472,9 @@ static int read_event(Scanner *s, In *in) {
     if (kernel.a) row.kernel = hb_intern(s, kernel.a, kernel.b - kernel.a);
     Span shape[4] = {args.dims, args.types, args.strides, args.concrete};
     Span config[4] = {args.grid, args.block, args.shared, args.regs};
-    row.shape = join(s, shape);
-    row.config = join(s, config);
+    row.shape = join(s, shape, 4);
+    if (row.shape == -1 && args.coll[COLL_NAME].a) row.shape = join(s, args.coll, COLL_PARTS);
+    row.config = join(s, config, 4);
     if (row.shape == -2 || row.config == -2 || row.name == -2) return -2;
     if (!grow((void **)&s->rows, &s->cap_rows, s->n_rows + 1, sizeof(Row))) return -2;
     s->rows[s->n_rows++] = row;

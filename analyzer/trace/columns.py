@@ -4,7 +4,8 @@ The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; ev
 column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
 JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
-separator.
+separator. Of an event without inputs, a collective's kernel, `shape` joins Collective name, Process
+Group Name and Ranks, elements sent and received, and dtype.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ class LaunchConfig(NamedTuple):
     registers: int | None
 
 
+class CollectiveText(NamedTuple):
+    """What a trace says of a collective; None where it does not."""
+
+    name: str | None  # e.g. allreduce
+    group: str | None  # name of the process group
+    ranks: str | None  # of the group, as text
+    sent: int | None  # elements of the input
+    received: int | None  # elements of the output
+    dtype: str | None  # e.g. BFloat16
+
+
 def op_shape(text: str) -> OpShape:
     """Split a text of the column `shape`; an empty one has nothing."""
     parts = [*text.split(UNIT_SEPARATOR), "", "", "", ""][:4]
@@ -69,6 +81,17 @@ def launch_config(text: str) -> LaunchConfig:
         return LaunchConfig(None, None, None, None)
     grid, block, shared, registers = text.split(UNIT_SEPARATOR)
     return LaunchConfig(grid or None, block or None, _int(shared), _int(registers))
+
+
+def collective(text: str) -> CollectiveText:
+    """Split the column `shape` of a collective's kernel; an empty text has nothing."""
+    name, group, ranks, sent, received, dtype = [*text.split(UNIT_SEPARATOR), *[""] * 6][:6]
+    elements = _int(sent), _int(received)
+    return CollectiveText(_bare(name), _bare(group), _bare(ranks), *elements, _bare(dtype))
+
+
+def _bare(text: str) -> str | None:
+    return text.strip('"') or None
 
 
 def _int(text: str) -> int | None:

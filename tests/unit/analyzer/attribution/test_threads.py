@@ -110,7 +110,7 @@ def test_each_moment_belongs_to_the_thread_that_the_rule_names(linked_steps, bui
     a = linked_steps(built)
     launches = decomposition.spans(a)
     decomposition.decompose(a, launches, Floor("none", UNKNOWN, {}))
-    entries = ledger.ledger(a, launches, ledger.busy_measure(a))
+    entries = ledger.ledger(a, launches, ledger.busy_measure(a)).entries
     for number, step in [*enumerate(a.steps), (-1, a.whole)]:
         found: dict[tuple[int, str], int] = defaultdict(int)
         for e in entries:
