@@ -1,6 +1,7 @@
 """Every question that the command line, the pages and notebooks may ask of a store."""
 
 from analyzer.queries.costs import added
+from analyzer.queries.ranks import collective_kinds, rank_steps, rank_waits, ranks
 from analyzer.queries.runs import (
     connect,
     coverage,
@@ -27,6 +28,7 @@ from analyzer.queries.runs import (
     same_workload,
     schedule,
     step_groups,
+    step_periods,
     steps,
     tables,
     totals,
@@ -35,6 +37,7 @@ from analyzer.queries.runs import (
 
 __all__ = [
     "added",
+    "collective_kinds",
     "connect",
     "coverage",
     "description",
@@ -55,11 +58,15 @@ __all__ = [
     "op_records",
     "ops",
     "quality",
+    "rank_steps",
+    "rank_waits",
+    "ranks",
     "run",
     "runs",
     "same_workload",
     "schedule",
     "step_groups",
+    "step_periods",
     "steps",
     "tables",
     "totals",

@@ -22,6 +22,7 @@ from analyzer.queries.records import (
     Run,
     StepGroup,
 )
+from analyzer.reports.ranks import RankFigures, RankReport
 
 # -- how fast the host was
 
@@ -179,6 +180,7 @@ class RunFigures:
     steps: list[Step]  # in order of time
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: RankReport | None  # None where the traces are not ranks of one job
 
     @property
     def is_whole_trace(self) -> bool:
@@ -259,6 +261,7 @@ class ComparedRun:
     ledger: Ledger  # of the mean step
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: list[RankFigures] | None  # what each waited; None where the traces are not ranks
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from analyzer.queries.records import Coverage, Latencies, Run
 from analyzer.reports import prediction
 from analyzer.reports.bands import UNKNOWN, band_of, reading
 from analyzer.reports.host_speed import speed_of
+from analyzer.reports.ranks import rank_report
 from analyzer.reports.records import (
     HostSpeed,
     PhaseFigures,
@@ -56,6 +57,7 @@ def figures(connection: Connection, run_id: str) -> RunFigures:
         steps,
         queries.latency(connection, run_id),
         speed_of(run),
+        rank_report(connection, run_id),
     )
 
 

@@ -56,4 +56,5 @@ def figures_of(
         steps=steps,
         latency=None,
         host_speed=None,
+        ranks=None,
     )
