@@ -131,11 +131,9 @@ class Charger:
         last = self._last[at]
         parts = _Parts(found.member[at], step[at], last, start[at], start[last])
         while len(parts.start):
-            chained = [
-                part
-                for rank in np.unique(found.member[parts.collective]).tolist()
-                for part in self._charge(rank, parts)
-            ]
+            chained = [parts.of(np.empty(0, np.int64))]
+            for rank in np.unique(found.member[parts.collective]).tolist():
+                chained += self._charge(rank, parts)
             parts = _Parts(*map(np.concatenate, zip(*map(_columns, chained), strict=True)))
         return [self._charge_of(key, ns) for key, ns in self._sums.items()]
 
