@@ -47,11 +47,23 @@ class Template:
         self.kinds.append(kind)
 
 
-def tile(source: Path, target: Path, size_bytes: int) -> int:
-    """Write tiles of `source` to `target` until it has `size_bytes`; return how many events."""
-    opener = gzip.open if source.suffix == ".gz" else open
-    with opener(source, "rt", encoding="utf-8") as stream:
-        document: dict[str, Any] = json.load(stream, parse_float=Decimal)
+def tile(
+    source: Path,
+    target: Path,
+    size_bytes: int | None = None,
+    *,
+    events: int | None = None,
+    head: dict[str, Any] | None = None,
+    span_us: int | None = None,
+) -> int:
+    """Write tiles of `source` to `target` until it has `size_bytes`, or so many events; return how
+    many events.
+
+    Args:
+        head: Fields of the document in place of the source's.
+        span_us: Length of a tile: that of the longest of several traces whose clocks stay alike.
+    """
+    document = _document(source) | (head or {})
     tiled: list[dict[str, Any]] = []
     once: list[dict[str, Any]] = []
     for event in document["traceEvents"]:
@@ -62,6 +74,7 @@ def tile(source: Path, target: Path, size_bytes: int) -> int:
         add_event(template, event)
     text = "".join(template.parts)
     strides = strides_of(template, tiled)
+    strides[TIME] = span_us or strides[TIME]
     step = [strides[kind] for kind in template.kinds]
 
     partial = target.with_suffix(".partial")
@@ -72,7 +85,9 @@ def tile(source: Path, target: Path, size_bytes: int) -> int:
             out.write(json.dumps(value, default=float) + ",\n")
         out.write('  "traceEvents": [\n')
         tiles = written = 0
-        while written < size_bytes:
+        while (
+            written < size_bytes if size_bytes is not None else tiles * len(tiled) < (events or 1)
+        ):
             values = [value + tiles * by for value, by in zip(template.values, step, strict=True)]
             written += out.write(text % tuple(values))
             tiles += 1
@@ -86,6 +101,18 @@ def tile(source: Path, target: Path, size_bytes: int) -> int:
         out.write(f'\n  ],\n  "traceName": "{target.name}"\n}}\n')
     partial.replace(target)
     return tiles * len(tiled) + len(once)
+
+
+def span_us(source: Path) -> int:
+    """Return the length of a tile of a trace."""
+    events = [e for e in _document(source)["traceEvents"] if "cat" in e and e["cat"] != "Trace"]
+    return strides_of(Template(), events)[TIME]
+
+
+def _document(source: Path) -> dict[str, Any]:
+    opener = gzip.open if source.suffix == ".gz" else open
+    with opener(source, "rt", encoding="utf-8") as stream:
+        return json.load(stream, parse_float=Decimal)
 
 
 def add_event(template: Template, event: dict[str, Any]) -> None:

@@ -124,6 +124,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
                 if entry.is_dir():
                     is_run = (entry / run_directory.MANIFEST).is_file()
                     inside += [entry] if is_run or formats.is_trace_folder(entry) else []
+                elif entry.name == run_directory.JOB:
+                    continue
                 elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
                     inside.append(entry)
         except OSError as error:
