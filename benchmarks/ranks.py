@@ -90,9 +90,9 @@ def made(rank: int, ranks: int, events: int) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         info = {"backend": "nccl", "rank": rank, "world_size": ranks}
         span = max(tile_trace.span_us(source) for source in SOURCES)
-        tile_trace.tile(
-            SOURCES[rank % 2], target, events=events, head={"distributedInfo": info}, span_us=span
-        )
+        head = {"distributedInfo": info}
+        variant = tile_trace.Variant(head=head, span_us=span, events=events)
+        tile_trace.tile(SOURCES[rank % 2], target, 0, variant)
     with target.open("rb") as stream:
         while stream.read(1 << 24):
             pass

@@ -212,6 +212,7 @@ class LinkedTrace:
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
         step_source: What told the steps.
+        unread: What of the trace is in none of the columns.
     """
 
     trace: Trace
@@ -224,9 +225,10 @@ class LinkedTrace:
     python: PythonFunctions
     annotations: Annotations
     step_source: StepSource
+    unread: Unread
 
 
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Unread]:
+def split_by_class(trace: Trace) -> LinkedTrace:
     """Return the rows by class, in narrow columns; nothing is linked yet.
 
     An event that stands twice counts once. A call of an unknown category is known by what it
@@ -243,14 +245,14 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Unread]:
     call_places = rows.places([name for name in rows.categories.values() if is_call_category(name)])
     ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
     calls = _calls(rows, _together(call_places, odd))
-    whole = _whole(ops, calls, device)
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
-    marks = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
-    linked = LinkedTrace(
-        trace, rows.threads, ops, calls, device, [], whole, python, marks, StepSource("trace")
-    )
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    return linked, unread(trace, taken, int(twice.sum()))
+    rest, told = unread(trace, taken, int(twice.sum())), StepSource("trace")
+    marks = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    whole = _whole(ops, calls, device)
+    return LinkedTrace(
+        trace, rows.threads, ops, calls, device, [], whole, python, marks, told, rest
+    )
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from analyzer.attribution import decomposition
-from analyzer.attribution.accounts import Owned
+from analyzer.attribution import decomposition, ledger
 from analyzer.attribution.ranks import join_ranks
 from analyzer.attribution.totals import Totals
 from analyzer.ingest.analysis import AnalysedTrace, RunAnalysis
@@ -68,16 +66,19 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     floor = launch_floor(measured.floors, [decomposition.clean_gaps(s) for s in spans])
 
     tables = TableParts(source.run_id())
-    analysis = RunAnalysis(floor, measured.replays)
+    unprofiled = measured.latency.steps if measured.latency else {}
+    analysis = RunAnalysis(floor, measured.replays, unprofiled)
     analysed: list[AnalysedTrace] = []
     for trace, launches in zip(linked, spans, strict=True):
         analysed.append(analysis.add(trace, launches))
         tables.add(trace_tables(analysed[-1]))
-    joined, of_ranks = join_ranks(linked, lambda i, thread: _owned(analysed[i], thread))
+    joined, of_ranks = join_ranks(
+        linked, lambda i, thread: ledger.owned(linked[i], spans[i], thread)
+    )
     tables.add(rank_tables(joined, analysed, analysis.ids.names))
     totals = analysis.totals()
     findings = _findings(read, totals, analysis.steps, of_ranks)
-    tables.add(document_tables(source, read, linked, findings))
+    tables.add(document_tables(source, read, linked, findings, analysis.checks))
     tables.add(measurement_tables(measured, analysis))
     tables.add(run_tables(source, read, step_globs, analysis))
     return Prepared(
@@ -112,9 +113,3 @@ def _findings(
         (number, finding) for number, one in enumerate(read) for finding in one.trace.findings
     ]
     return of_traces + [(None, finding) for finding in (*run_findings(run, steps), *of_ranks)]
-
-
-def _owned(trace: AnalysedTrace, thread: int) -> Owned:
-    """The account of each moment of a thread; nothing of one that launches nothing."""
-    nothing = np.empty(0, np.int64)
-    return trace.ledger.owned.get(thread, Owned(nothing, nothing, nothing))

@@ -3,6 +3,7 @@
 from analyzer.queries.costs import added
 from analyzer.queries.ranks import collective_kinds, rank_steps, rank_waits, ranks
 from analyzer.queries.runs import (
+    checks,
     connect,
     coverage,
     description,
@@ -37,6 +38,7 @@ from analyzer.queries.runs import (
 
 __all__ = [
     "added",
+    "checks",
     "collective_kinds",
     "connect",
     "coverage",

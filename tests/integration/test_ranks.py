@@ -15,6 +15,7 @@ import pytest
 from analyzer import queries
 from analyzer.cli import main
 from analyzer.ingest import ingest
+from analyzer.reports.balance import perfect_ranks
 from analyzer.reports.prediction import predict
 from analyzer.reports.ranks import rank_report
 from analyzer.store.verify import verify
@@ -163,12 +164,13 @@ def test_a_pair_of_ranks_whose_collectives_are_not_the_same_abstains(
     assert "134.0 ms apart" in codes["collectives_unpaired"]
     with queries.connect(tmp_path / "s.duckdb") as connection:
         found = rank_report(connection, result.run_id or "")
-        refused = predict(connection, result.run_id or "", ["perfect-ranks"]).predictions
+        steps = queries.steps(connection, result.run_id or "")
+        refused = perfect_ranks(connection, result.run_id or "", steps)
     assert found is not None
     assert not found.has_verdict
     assert found.sentence.startswith("Nothing is said of waits between ranks: ")
     assert "no pairs" in found.sentence
-    assert {one.predicted_ns for one in refused} == {None}
+    assert (refused.predicted_ns, refused.low_ns, refused.high_ns) == (None, None, None)
 
 
 def test_processes_of_one_nsys_report_are_ranks(shared_dir: Path, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_orchestration_and_hdbi_follow(steps) -> None:
 
 def test_ledger_and_exposed_time_of_each_step_are_exact(steps) -> None:
     a, launches, _, expected = steps
-    entries = ledger.ledger(a, launches, ledger.busy_measure(a)).entries
+    entries = ledger.ledger(a, launches, ledger.busy_measure(a))
     for i, want in enumerate(expected):
         ours = {e.account: (e.ns, e.exposed_ns) for e in entries if e.step == i and e.is_main}
         library, framework = ours.pop("library"), ours.pop("framework")

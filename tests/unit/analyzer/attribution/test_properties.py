@@ -98,7 +98,7 @@ def brute_busy(a: LinkedTrace, start: int, end: int) -> int:
 def test_accounts_add_up_to_wall_time_and_exposed_to_idle_time(analyse, built, floor) -> None:
     a, launches, _ = analyse(built, floor)
     busy = ledger.busy_measure(a)
-    entries = ledger.ledger(a, launches, busy).entries
+    entries = ledger.ledger(a, launches, busy)
     windows = {i: step for i, step in enumerate(a.steps)} | {-1: a.whole}
     for number in {e.step for e in entries}:
         own = [e for e in entries if e.step == number]

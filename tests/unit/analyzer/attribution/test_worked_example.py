@@ -77,7 +77,7 @@ def test_totals_are_the_sums_of_the_launches(example) -> None:
 
 def test_ledger_accounts_fill_the_step(example) -> None:
     a, launches, _ = example
-    entries = [e for e in ledger.ledger(a, launches, ledger.busy_measure(a)).entries if e.step == 0]
+    entries = [e for e in ledger.ledger(a, launches, ledger.busy_measure(a)) if e.step == 0]
     found = {e.account: (e.ns // US, e.exposed_ns // US) for e in entries}
     assert {name: ns for name, (ns, _) in found.items() if ns} == {
         "python": 330,

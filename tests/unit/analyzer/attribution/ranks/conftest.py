@@ -20,12 +20,12 @@ def joined(tmp_path: Path) -> Callable[..., tuple[list[JoinedRanks], list[str]]]
     def run(ranks: Sequence[RankTrace], *globs: str, name: str = "job-rank{}.json"):
         paths = write_ranks(list(ranks), tmp_path, name)
         linked = [link_trace(kineto.read(path)[0], globs) for path in paths]
-        owned = []
-        for one in linked:
-            launches = decomposition.spans(one)
+        spans = [decomposition.spans(one) for one in linked]
+        for one, launches in zip(linked, spans, strict=True):
             decomposition.decompose(one, launches, Floor("none", UNKNOWN, {}))
-            owned.append(ledger.ledger(one, launches, None).owned)
-        found, findings = join_ranks(linked, lambda i, thread: owned[i][thread])
+        found, findings = join_ranks(
+            linked, lambda i, thread: ledger.owned(linked[i], spans[i], thread)
+        )
         return found, [finding.code for finding in findings]
 
     return run
