@@ -224,8 +224,8 @@ class LinkedTrace:
     whole: Step
     python: PythonFunctions
     annotations: Annotations
-    step_source: StepSource
     unread: Unread
+    step_source: StepSource = field(default_factory=lambda: StepSource("trace"))
 
 
 def split_by_class(trace: Trace) -> LinkedTrace:
@@ -247,12 +247,10 @@ def split_by_class(trace: Trace) -> LinkedTrace:
     calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    rest, told = unread(trace, taken, int(twice.sum())), StepSource("trace")
+    rest = unread(trace, taken, int(twice.sum()))
     marks = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
     whole = _whole(ops, calls, device)
-    return LinkedTrace(
-        trace, rows.threads, ops, calls, device, [], whole, python, marks, told, rest
-    )
+    return LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, marks, rest)
 
 
 @dataclass(frozen=True)
