@@ -30,6 +30,8 @@ COMPONENTS = {
     "dKT launch path": ACCOUNTS["launch"],
     "device active": DEVICE,
 }
+# What a late rank did: its accounts, and what only a wait has.
+LATE = {**ACCOUNTS, "between_steps": "#8A8F00", "device_queue": DEVICE}
 WATERFALL = {**ACCOUNTS, "device_tail": DEVICE_TAIL, "total": "#6E7681"}
 # For runs, which have no colour of their own: told apart by dash and shape too.
 RUNS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B61C9", "#8C8C8C")

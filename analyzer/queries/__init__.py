@@ -1,7 +1,13 @@
 """Every question that the command line, the pages and notebooks may ask of a store."""
 
 from analyzer.queries.costs import added
-from analyzer.queries.ranks import collective_kinds, rank_steps, rank_waits, ranks
+from analyzer.queries.ranks import (
+    collective_kinds,
+    rank_steps,
+    rank_waits,
+    ranks,
+    step_collectives,
+)
 from analyzer.queries.runs import (
     checks,
     connect,
@@ -67,6 +73,7 @@ __all__ = [
     "runs",
     "same_workload",
     "schedule",
+    "step_collectives",
     "step_groups",
     "step_periods",
     "steps",

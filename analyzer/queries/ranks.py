@@ -75,6 +75,19 @@ class CollectiveKind:
     bus_bytes_per_s: float | None  # None without sizes
 
 
+@dataclass(frozen=True)
+class StepCollective:
+    """A rank's part of a collective in a step of all ranks; times from the first rank's start."""
+
+    rank: int
+    collective_id: int  # the same on all its ranks
+    collective: str  # e.g. allreduce, else the kernel
+    start_ns: int
+    dur_ns: int
+    wait_ns: int  # of it, until the last rank began
+    late_rank: int  # that began last
+
+
 def ranks(connection: Connection, run_id: str) -> list[Rank]:
     """The ranks of a run, in order; empty if its traces are none."""
     return select(
@@ -105,3 +118,15 @@ def rank_waits(connection: Connection, run_id: str) -> list[RankWait]:
 def collective_kinds(connection: Connection, run_id: str) -> list[CollectiveKind]:
     """Collectives by group, kind and size, most time first."""
     return select(connection, CollectiveKind, named_sql("rank_collectives"), {"run_id": run_id})
+
+
+def step_collectives(
+    connection: Connection, run_id: str, phase: str, index: int
+) -> list[StepCollective]:
+    """The collectives of the same step on all ranks of a run, on one clock, in order of time."""
+    return select(
+        connection,
+        StepCollective,
+        named_sql("rank_step_collectives"),
+        {"run_id": run_id, "phase": phase, "step_index": index},
+    )

@@ -11,7 +11,7 @@ from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Run
 from analyzer.reports.bands import reading
 from analyzer.reports.records import RunSummary
-from webapp import components, data, format, session, url_state
+from webapp import components, data, format, run_sections, session, url_state
 from webapp.charts import accounts, balance
 
 ALL_STEPS = "all steps"
@@ -386,7 +386,9 @@ def main() -> None:
         decomposition(report, phases if phase == ALL_STEPS else {phase: part})
     with right:
         ledger(report, part)
+    run_sections.ranks(report)
     predictions(run_id, phase)
+    run_sections.step_groups(report)
     steps(report, phase)
     latency(report)
     warnings(report)
