@@ -75,14 +75,14 @@ def join_ranks(
         owned: The stretches of a thread (ordinal) of one of them, by place.
     """
     ranks = ranks_of(linked)
-    findings: list[Finding] = []
+    absent, world = missing(linked)
+    findings = (
+        [finding(FINDINGS, "ranks_missing", len(absent), world=world, which=_spans(absent))]
+        if absent
+        else list[Finding]()
+    )
     if not ranks:
         return [], findings
-    if absent := missing(ranks):
-        world = max(r.world_size or 0 for r in ranks)
-        findings.append(
-            finding(FINDINGS, "ranks_missing", len(absent), world=world, which=_spans(absent))
-        )
     repetitions = {r.repetition for r in ranks}
     whole = {r.rank for r in ranks}
     sets = [[r for r in ranks if r.repetition == i] for i in sorted(repetitions)]

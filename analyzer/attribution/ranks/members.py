@@ -106,7 +106,12 @@ def _by_device(linked: Sequence[LinkedTrace]) -> tuple[list[int | None], list[st
     return ranks, [f"device {devices[i]}" if i in devices else "" for i in range(len(linked))]
 
 
-def missing(ranks: Sequence[Rank]) -> list[int]:
-    """Ranks of the job that have no trace in the run."""
-    world = max((r.world_size or 0 for r in ranks), default=0)
-    return sorted(set(range(world)) - {r.rank for r in ranks})
+def missing(linked: Sequence[LinkedTrace]) -> tuple[list[int], int]:
+    """Ranks of the job that have no trace in the run, and how many there are in all.
+
+    Empty for traces that do not tell: of one process, or of an unknown number.
+    """
+    told = [distributed(one.trace) for one in linked]
+    world = max((size or 0 for _, size in told), default=0)
+    present = {rank for rank, _ in told}
+    return [] if None in present else sorted(set(range(world)) - present), world

@@ -50,7 +50,9 @@ class Found:
     def name(self) -> str:
         """The name of a run of ranks: theirs without the rank, else their folder's."""
         shown = re.sub(r"[-_.]*" + _RANK.pattern, "", self.paths[0].name, flags=re.IGNORECASE)
-        shown = re.sub(r"(\.pt)?(\.trace)?(\.json|\.sqlite)?(\.gz)?$", "", shown).strip("-_. ")
+        shown = re.sub(r"(\.pt)?(\.trace)?(\.json|\.sqlite|\.pftrace)?(\.gz)?$", "", shown).strip(
+            "-_. "
+        )
         return shown if len(shown) > 1 else self.folder.name or "ranks"
 
 
