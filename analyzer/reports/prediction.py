@@ -25,8 +25,8 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Step, Totals
 from analyzer.queries.records import Latency, Run, ScheduledCall, ScheduledEvent
-from analyzer.reports.balance import Balance, async_schedule, perfect_ranks
 from analyzer.reports.evidence import evidence
+from analyzer.reports.ranks.balance import Balance, async_schedule, perfect_ranks
 from analyzer.reports.records import (
     Gap,
     MeasuredChange,

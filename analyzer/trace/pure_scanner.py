@@ -249,7 +249,7 @@ class PureScanner:
             self._token(event.tid),
             self._token(args.device),
             self._token(args.ran_on, args.stream, args.sycl_queue, args.level_zero_queue),
-            self._shape(args),
+            self._inputs(args),
             self._joined(args.grid, args.block, args.shared, args.registers),
             self.intern(kernel[1:-1]) if kernel[:1] == b'"' else -1,
             flags,
@@ -260,7 +260,7 @@ class PureScanner:
         value = next((value for raw in raws if (value := _present(raw))), b"")
         return self.intern(value) if value else -1
 
-    def _shape(self, args: _Args) -> int:
+    def _inputs(self, args: _Args) -> int:
         shape = self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete)
         if shape >= 0 or not bytes(args.collective):
             return shape

@@ -15,9 +15,9 @@ import pytest
 from analyzer import queries
 from analyzer.cli import main
 from analyzer.ingest import ingest
-from analyzer.reports.balance import perfect_ranks
 from analyzer.reports.prediction import predict
 from analyzer.reports.ranks import rank_report
+from analyzer.reports.ranks.balance import perfect_ranks
 from analyzer.store.verify import verify
 from tests.support.rank_traces import three_ranks, write_ranks
 

@@ -18,7 +18,7 @@ from statistics import median_low
 
 from analyzer import queries
 from analyzer.queries.costs import Step
-from analyzer.reports.ranks import waits_of
+from analyzer.reports.ranks.waits import waits_of
 from analyzer.store import Connection
 
 
