@@ -108,6 +108,7 @@ class DeviceEvents:
     Attributes:
         kind: Place in DEVICE_KINDS.
         dur: As written; `end` is `start` where the time is bad.
+        shape: Text of `trace.columns.collective`, for a collective's kernel.
         lane: Ordinal of (device, stream).
         capture_thread, capture_start: Where and when its graph node was captured, if the trace
             tells; else thread -1.
@@ -132,6 +133,7 @@ class DeviceEvents:
     bytes: Ints
     has_bytes: Bools
     config: Ints
+    shape: Ints
     lane: Ints
     capture_thread: Ints
     capture_start: Ints
@@ -192,6 +194,17 @@ class StepSource:
 
 
 @dataclass
+class Annotations:
+    """The annotations of a trace, bad times left out; `name` is the string id of each."""
+
+    names: list[str]
+    name: Ints
+    start: Ints
+    end: Ints
+    thread: Ints
+
+
+@dataclass
 class LinkedTrace:
     """One trace, linked.
 
@@ -211,21 +224,12 @@ class LinkedTrace:
     steps: list[Step]
     whole: Step
     python: PythonFunctions
-    step_source: StepSource
+    annotations: Annotations
     unread: Unread
+    step_source: StepSource = field(default_factory=lambda: StepSource("trace"))
 
 
-@dataclass
-class Annotations:
-    """The annotations of a trace, bad times left out."""
-
-    names: list[str]
-    start: Ints
-    end: Ints
-    thread: Ints
-
-
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
+def split_by_class(trace: Trace) -> LinkedTrace:
     """Return the rows by class, in narrow columns; nothing is linked yet.
 
     An event that stands twice counts once. A call of an unknown category is known by what it
@@ -243,11 +247,11 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
     calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
-    whole = _whole(ops, calls, device)
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    rest, steps = unread(trace, taken, int(twice.sum())), StepSource("trace")
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, steps, rest)
-    return linked, _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    rest = unread(trace, taken, int(twice.sum()))
+    marks = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    whole = _whole(ops, calls, device)
+    return LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, marks, rest)
 
 
 @dataclass(frozen=True)
@@ -397,6 +401,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         bytes=rows.column("bytes", at),
         has_bytes=rows.has(HAS_BYTES, at),
         config=rows.column("config", at),
+        shape=rows.column("shape", at),
         lane=lane,
         capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
         capture_start=rows.start(captured),
@@ -415,9 +420,9 @@ def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
 
 def _annotations(rows: _Rows, at: Ints) -> Annotations:
     at = at[~rows.bad[at]]
-    strings = rows.trace.strings
-    names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
-    return Annotations(names, rows.start(at), rows.end(at), rows.thread[at])
+    name = rows.column("name", at)
+    names: list[str] = [rows.trace.strings[i] for i in name.tolist()]
+    return Annotations(names, name, rows.start(at), rows.end(at), rows.thread[at])
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:

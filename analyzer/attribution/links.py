@@ -34,7 +34,7 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
 
     Findings about times, links and steps are added to `trace.findings`.
     """
-    linked, annotations = split_by_class(trace)
+    linked = split_by_class(trace)
     trace.rows, trace.captured_in = np.array(trace.rows[:0]), None
     evidence.check_events(trace, linked.unread)
     evidence.check_times(linked)
@@ -43,7 +43,7 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     _link_device(linked.calls, linked.device)
     _link_captured(linked.ops, linked.device, ops, nest)
     _mark_captures(trace, linked.calls)
-    steps.find_steps(linked, annotations, step_globs)
+    steps.find_steps(linked, step_globs)
     steps.assign_steps(linked)
     steps.measure_coverage(linked)
     evidence.check_links(linked)
