@@ -112,7 +112,7 @@ class DeviceEvents:
             tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
-            when its graph was captured.
+            when its graph was captured; or of the op that the trace names for it.
         graph_index: Place among the events of its graph launch.
     """
 
@@ -134,9 +134,9 @@ class DeviceEvents:
     lane: Ints
     capture_thread: Ints
     capture_start: Ints
+    replay_op: Ints
     call: Ints = field(default_factory=_unlinked)
     op: Ints = field(default_factory=_unlinked)
-    replay_op: Ints = field(default_factory=_unlinked)
     replay_shape: Ints = field(default_factory=_unlinked)
     graph_index: Ints = field(default_factory=_unlinked)
     step: Ints = field(default_factory=_unlinked)
@@ -230,7 +230,7 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
     """
     twice = repeated(trace.rows)
     if twice.any():
-        trace.rows = trace.rows[~twice]
+        trace.keep(~twice)
     rows = _Rows.of(trace)
     ranges = _old_ranges(rows)
     op_places = rows.places(OP_CATEGORIES)
@@ -372,7 +372,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
     device = np.where(device >= 0, device, rows.column("pid", at))
     stream = np.where(stream >= 0, stream, rows.column("tid", at))
     _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
-    captured_in = rows.trace.captured_in
+    captured_in, named = rows.trace.captured_in, rows.trace.named_ops
     captured = np.full(len(at), -1, np.int64) if captured_in is None else captured_in[at]
     return DeviceEvents(
         index=rows.column("index", at),
@@ -393,6 +393,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         lane=lane,
         capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
         capture_start=rows.start[captured],
+        replay_op=np.full(len(at), -1, np.int64) if named is None else named[at],
     )
 
 

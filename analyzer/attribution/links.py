@@ -33,7 +33,7 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     Findings about times, links and steps are added to `trace.findings`.
     """
     linked, annotations, unread = split_by_class(trace)
-    trace.rows, trace.captured_in = np.array(trace.rows[:0]), None
+    trace.rows, trace.captured_in, trace.named_ops = np.array(trace.rows[:0]), None, None
     evidence.check_events(trace, unread)
     evidence.check_times(linked)
     ops, nest = _link_ops(linked.ops)
@@ -89,7 +89,6 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     calls.device_events = np.bincount(linked, minlength=len(calls.start)).astype(np.int64)
     _mark_launches(calls, device)
     device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
-    device.replay_op = np.full(len(device.start), -1, np.int64)
     device.replay_shape = np.full(len(device.start), -1, np.int64)
     _number_graph_events(calls, device)
 

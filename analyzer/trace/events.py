@@ -132,6 +132,8 @@ class Trace:
         thread_names: thread_name metadata by (pid, tid) JSON texts.
         captured_in: For each row the place in `rows` of the event in which its graph node was
             captured, -1 for none. None: the format does not tell.
+        named_ops: For each row the id in `strings` of the op that a device event names itself, -1
+            for none. None: the format names none.
     """
 
     path: Path
@@ -145,6 +147,17 @@ class Trace:
     thread_names: dict[tuple[str, str], str]
     findings: list[Finding] = field(default_factory=list[Finding])
     captured_in: npt.NDArray[np.int64] | None = None
+    named_ops: npt.NDArray[np.int64] | None = None
+
+    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Leave out the other rows; what was captured in one of them has no capture."""
+        self.rows = self.rows[kept]
+        if self.named_ops is not None:
+            self.named_ops = self.named_ops[kept]
+        if self.captured_in is not None:
+            places = np.where(kept, np.cumsum(kept) - 1, -1)
+            captured = self.captured_in[kept]
+            self.captured_in = np.where(captured >= 0, places[captured], -1)
 
     def categories(self) -> dict[int, str]:
         """String id of each category that occurs, with its lower-case text."""

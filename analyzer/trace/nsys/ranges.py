@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.trace.columns import UNIT_SEPARATOR
-from analyzer.trace.nsys.report import Category, EventTables, decoded, flags, process_of, rows_where
-from analyzer.trace.nsys.tables import MISSING, Ints, Piece
+from analyzer.trace.nsys.report import EventTables, process_of
+from analyzer.trace.tabular.report import Category, decoded, flags, rows_where
+from analyzer.trace.tabular.tables import MISSING, Ints, Piece
 
 _PUSH_POP, _START_END, _THREAD_NAME = 59, 60, 39  # types of events
 _MPI_RANK = re.compile(rb"MPI Rank (\d{1,6})")
@@ -46,7 +47,7 @@ class Ranges:
         ):
             n, kind = piece.numbers, piece.numbers["eventType"]
             is_range = (kind == _PUSH_POP) | (kind == _START_END)
-            self._tables.count(process_of(n["globalTid"][~is_range]), "i", "nvtx")
+            self._tables.report.count(process_of(n["globalTid"][~is_range]), "i", "nvtx")
             self._find_ranks(piece, kind == _THREAD_NAME)
             is_whole = is_range & (n["start"] != MISSING) & (n["end"] != MISSING)
             self._leave_out(n["globalTid"][is_range & ~is_whole])
@@ -64,7 +65,7 @@ class Ranges:
 
     def _leave_out(self, thread: Ints) -> None:
         self._tables.report.open_ranges += len(thread)
-        self._tables.count(process_of(thread), "X", self.annotations.name)
+        self._tables.report.count(process_of(thread), "X", self.annotations.name)
 
     def _find_ranks(self, piece: Piece, is_name: npt.NDArray[np.bool_]) -> None:
         """Nsight Systems names the main thread of an MPI process by its rank."""
@@ -83,7 +84,7 @@ class Ranges:
         for category, here in ((self.ops, at), (self.annotations, ~at)):
             n = {column: values[here] for column, values in numbers.items()}
             n |= {"process": process_of(n["globalTid"]), "dur": n["end"] - n["start"]}
-            self._tables.count(n["process"], "X", category.name)
+            self._tables.report.count(n["process"], "X", category.name)
             category.add(
                 **self._tables.thread_columns(n),
                 name=name[here].astype(np.int32),

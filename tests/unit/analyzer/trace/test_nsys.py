@@ -16,7 +16,7 @@ from analyzer.trace import formats, kineto
 from analyzer.trace.columns import launch_config, op_shape
 from analyzer.trace.events import Trace
 from analyzer.trace.nsys import reader as nsys
-from analyzer.trace.nsys.tables import MISSING
+from analyzer.trace.tabular.tables import MISSING
 from analyzer.trace.reader import ReadOptions
 from analyzer.trace.stream import TraceError
 from tests.support.nsys_files import (
