@@ -247,7 +247,8 @@ def _gaps(a: LinkedTrace) -> Ints:
     start = np.concatenate((ops.start[outer], calls.start[good]))
     end = np.concatenate((ops.end[outer], calls.end[good]))
     is_op = np.concatenate((np.ones(len(outer), bool), np.zeros(len(good), bool)))
-    order = np.lexsort((is_op, start, thread))
+    # An op begins before the call in it, at one time as well.
+    order = np.lexsort((~is_op, start, thread))
     step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
     begins = step_start[ops.step[outer]]  # step -1 takes the last entry, the whole trace's
     launching = np.unique(calls.thread[(calls.kind > 0) & ~calls.bad])

@@ -23,6 +23,7 @@ from analyzer.trace.events import (
     OLD_OP_CATEGORIES,
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
+    STEP_CATEGORIES,
     Trace,
     Unread,
     is_call_category,
@@ -214,12 +215,17 @@ class LinkedTrace:
 
 @dataclass
 class Annotations:
-    """The annotations of a trace, bad times left out."""
+    """The annotations of a trace, bad times left out.
+
+    Attributes:
+        is_step: Whether the format itself calls it a step.
+    """
 
     names: list[str]
     start: Ints
     end: Ints
     thread: Ints
+    is_step: Bools
 
 
 def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
@@ -411,7 +417,8 @@ def _annotations(rows: _Rows, at: Ints) -> Annotations:
     at = at[~rows.bad[at]]
     strings = rows.trace.strings
     names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
-    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at])
+    is_step = np.isin(at, rows.places(STEP_CATEGORIES))
+    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at], is_step)
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:

@@ -91,6 +91,8 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
     device.replay_shape = np.full(len(device.start), -1, np.int64)
     _number_graph_events(calls, device)
+    # Outside graphs the op around the call is the one.
+    device.replay_op[(device.op >= 0) & (device.graph_index < 0)] = -1
 
 
 def _link_captured(ops: Ops, device: DeviceEvents, real: Ints, nest: Nest) -> None:

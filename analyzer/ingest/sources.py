@@ -18,7 +18,7 @@ from schemas import run_directory
 from schemas.manifest import Manifest
 from schemas.run_directory import file_sha256
 
-TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite")
+TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite", ".db", ".xplane.pb", ".xplane.pb.gz")
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Source:
 
 
 def trace_name(path: Path) -> str:
-    """A run's default name: the file name up to .json or .sqlite, or the folder's name."""
+    """A run's default name: the file name up to its format's suffix, or the folder's name."""
     name = path.name
-    for suffix in (".json.gz", ".json", ".sqlite"):
+    for suffix in sorted(TRACE_SUFFIXES, key=len, reverse=True):
         if name.endswith(suffix):
             name = name[: -len(suffix)]
             break
@@ -96,12 +96,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
             raise AnalyzerError(
                 f"{path} does not exist; give a trace file, a run directory or a folder of them."
             )
-        if (
-            path.is_file()
-            or (path / run_directory.MANIFEST).is_file()
-            or formats.is_trace_folder(path)
-        ):
+        if path.is_file() or (path / run_directory.MANIFEST).is_file():
             found.append(path)
+            continue
+        if folders := formats.trace_folders(path):
+            found += folders
             continue
         if not path.is_dir():
             raise AnalyzerError(f"{path} is neither a file nor a folder.")
@@ -110,7 +109,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
             for entry in sorted(path.iterdir()):
                 if entry.is_dir():
                     is_run = (entry / run_directory.MANIFEST).is_file()
-                    inside += [entry] if is_run or formats.is_trace_folder(entry) else []
+                    inside += [entry] if is_run else formats.trace_folders(entry)
                 elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
                     inside.append(entry)
         except OSError as error:
@@ -119,8 +118,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
             run_directory.read_manifest(path)  # says what is missing
         if not inside:
             raise AnalyzerError(
-                f"{path} holds no run directory and no trace (*.json, *.json.gz, "
-                "*.sqlite); give one of them."
+                f"{path} holds no run directory and no trace "
+                f"(*{', *'.join(TRACE_SUFFIXES)}); give one of them."
             )
         found += inside
     return list(dict.fromkeys(found))

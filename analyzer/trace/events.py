@@ -30,7 +30,8 @@ DEVICE_CATEGORIES = {
     "mtia_ccp_events": "mtia",
     "gpu_graph": "graph",
 }
-ANNOTATION_CATEGORIES = ("user_annotation",)
+STEP_CATEGORIES = ("step_annotation",)  # ranges that the format itself calls steps
+ANNOTATION_CATEGORIES = ("user_annotation", *STEP_CATEGORIES)
 PYTHON_CATEGORIES = ("python_function",)
 # Known, and in no figure: what a profiler says of itself, of ranges on the device, of flows.
 IGNORED_CATEGORIES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,16 @@ class ReadOptions:
     most_bytes: int | None = None
     most_events: int | None = None
     progress: Callable[[int], None] | None = None
+
+    def behind(self, done: int) -> ReadOptions:
+        """Return the options for a file of several, before which `done` bytes were read."""
+        told = self.progress
+
+        def progress(at: int) -> None:
+            if told:
+                told(done + at)
+
+        return replace(self, progress=progress)
 
 
 DEFAULTS = ReadOptions()
