@@ -8,11 +8,13 @@ from analyzer.trace import kineto
 from analyzer.trace.events import Trace
 from analyzer.trace.nsys import reader as nsys
 from analyzer.trace.reader import DEFAULTS, ReadOptions, TraceReader
+from analyzer.trace.rocprof import database as rocpd
+from analyzer.trace.rocprof import json_file as rocprof_json
 from analyzer.trace.xplane import reader as xplane
 
 # The first that recognises a file reads it. Kineto is last and also gets what nobody recognises:
 # its errors say what the file holds instead of a trace.
-READERS: tuple[TraceReader, ...] = (nsys, xplane, kineto)
+READERS: tuple[TraceReader, ...] = (rocpd, nsys, xplane, rocprof_json, kineto)
 
 
 def reader_of(path: Path) -> TraceReader:

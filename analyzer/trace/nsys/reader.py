@@ -118,11 +118,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
             f"{command} and load that."
         )
     size = _size(path)
-    if options.most_bytes is not None and size > options.most_bytes:
-        raise TraceError(
-            f"{path} holds more than {options.most_bytes} bytes, the most that is read here; "
-            "record a shorter time."
-        )
+    options.check_size(path, size)
     tables = open_tables(path, options.progress)
     try:
         if not any(tables.columns(table) for table in _KNOWN_TABLES):

@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from analyzer.trace.events import FindingKind, Trace, finding
-from analyzer.trace.reader import DEFAULTS, ReadOptions
+from analyzer.trace.reader import DEFAULTS, ReadOptions, each_file
 from analyzer.trace.stream import TraceError, TraceStream, first_bytes
 from analyzer.trace.tabular.process import processes
 from analyzer.trace.wire import WireError
@@ -96,16 +96,10 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
     files = _files(path) if path.is_dir() else [path]
     if not files:
         raise TraceError(f"{path} holds no profile (*.xplane.pb); give the folder of a session.")
-    traces: list[Trace] = []
-    done = 0
-    for number, file in enumerate(files):
-        try:
-            traces.append(_read_one(file, number, options.behind(done)))
-            done += file.stat().st_size
-        except TraceError as error:  # the name of a file in the folder is its host's
-            raise TraceError(str(error).replace(str(file), str(path))) from None
-    for trace in traces[: len(traces) if len(traces) > 1 else 0]:
-        told = finding(_FINDINGS, "several_hosts", len(traces), number=trace.document + 1)
+    traces = each_file(path, files, options, _read_one)
+    for number, trace in enumerate(traces if len(traces) > 1 else ()):
+        trace.document = number
+        told = finding(_FINDINGS, "several_hosts", len(traces), number=number + 1)
         trace.findings.append(told)
     return traces
 
@@ -118,8 +112,8 @@ def _files(folder: Path) -> list[Path]:
     return [file for file in named if file.is_file() and sniff(file)]
 
 
-def _read_one(path: Path, number: int, options: ReadOptions) -> Trace:
-    with _mapped(path, options.most_bytes) as space:
+def _read_one(path: Path, options: ReadOptions) -> Trace:
+    with _mapped(path, options) as space:
         events = ProfileEvents(path, options)
         metadata: dict[str, Any] = {"format": "XPlane"}
         devices: list[dict[str, Any]] = []
@@ -152,7 +146,7 @@ def _read_one(path: Path, number: int, options: ReadOptions) -> Trace:
             f"{path} holds no event of a GPU or of the host's threads. Profile while the work runs."
         )
     (process,) = found
-    trace = process.trace(path, number, size, metadata, pid="")
+    trace = process.trace(path, 0, size, metadata, pid="")
     replays = sum(len(e) for e in process.events if e.category == "gpu_graph")
     counts = {
         "opaque_graph_replays": replays,
@@ -175,14 +169,14 @@ def _device(plane: Plane) -> dict[str, Any]:
 
 
 @contextmanager
-def _mapped(path: Path, most_bytes: int | None) -> Generator[memoryview]:
+def _mapped(path: Path, options: ReadOptions) -> Generator[memoryview]:
     """The unpacked bytes of a file, not held in memory.
 
     Raises:
         TraceError: The file cannot be read, is empty, or too large.
     """
     with TemporaryFile() as unpacked:
-        with TraceStream(path, most_bytes) as stream:
+        with TraceStream(path, options.most_bytes) as stream:
             if stream.is_gzip:
                 for piece in stream:
                     unpacked.write(piece)
@@ -193,11 +187,7 @@ def _mapped(path: Path, most_bytes: int | None) -> Generator[memoryview]:
         with path.open("rb") as plain:
             file = unpacked if is_gzip else plain
             size = os.fstat(file.fileno()).st_size
-            if most_bytes is not None and size > most_bytes:
-                raise TraceError(
-                    f"{path} holds more than {most_bytes} bytes, the most that is read here; "
-                    "profile fewer steps."
-                )
+            options.check_size(path, size)
             if not size:
                 raise TraceError(f"{path} is empty; copy or record the profile again.")
             yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
