@@ -33,7 +33,7 @@ def load(files: Files) -> list[Ingested]:
     with tempfile.TemporaryDirectory(prefix="hostbound-upload-") as folder:
         root = Path(folder)
         _write(root, files)
-        return ingest(sorted(root.iterdir()), store.path(), jobs=1)
+        return ingest(_sources(root), store.path(), jobs=1)
 
 
 def _is_run_directory(files: Files) -> bool:
@@ -58,6 +58,14 @@ def _write(root: Path, files: Files) -> None:
         place.mkdir(parents=True, exist_ok=True)
         with (place / safe[-1]).open("wb") as out:
             out.write(content.read())
+
+
+def _sources(root: Path) -> list[Path]:
+    """What was dropped: a file that is alone in its folder as a file, whatever its name."""
+    folders = [(path, list(path.iterdir())) for path in sorted(root.iterdir())]
+    return [
+        inside[0] if len(inside) == 1 and inside[0].is_file() else path for path, inside in folders
+    ]
 
 
 def _send(hosting: Hosting, visitor: Principal, files: Files) -> list[Ingested]:

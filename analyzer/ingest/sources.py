@@ -16,9 +16,8 @@ from analyzer.errors import AnalyzerError
 from analyzer.trace import formats
 from schemas import run_directory
 from schemas.manifest import Manifest
+from schemas.packing import TRACE_SUFFIXES
 from schemas.run_directory import file_sha256
-
-TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite", ".db", ".xplane.pb", ".xplane.pb.gz")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class SourceFile:
         """
         try:
             if self.path.is_dir():
-                lines = [f"{file.name} {file_sha256(file)}" for file in _files_in(self.path)]
+                files = _files_in(self.path)
+                lines = [f"{file.relative_to(self.path)} {file_sha256(file)}" for file in files]
                 return hashlib.sha256("\n".join(lines).encode()).hexdigest()
             return file_sha256(self.path)
         except OSError as error:
@@ -77,7 +77,7 @@ class Source:
 def trace_name(path: Path) -> str:
     """A run's default name: the file name up to its format's suffix, or the folder's name."""
     name = path.name
-    for suffix in sorted(TRACE_SUFFIXES, key=len, reverse=True):
+    for suffix in TRACE_SUFFIXES:
         if name.endswith(suffix):
             name = name[: -len(suffix)]
             break
@@ -178,7 +178,7 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file())
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 def _file(path: Path, role: str) -> SourceFile:

@@ -72,6 +72,18 @@ class TraceReader(Protocol):
         ...
 
 
+def ran_together(spans: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether files are of one job: there is a moment at which all of their processes ran.
+
+    Args:
+        spans: Start and end of each; None where it is not known.
+    """
+    known = [span for span in spans if span]
+    if len(spans) < 2 or len(known) < len(spans):
+        return len(spans) == 1
+    return max(start for start, _ in known) <= min(end for _, end in known)
+
+
 def each_file(
     folder: Path,
     files: Sequence[Path],

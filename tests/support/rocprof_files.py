@@ -25,6 +25,7 @@ class RocprofBuilder:
     """Collects the records of one process; `write` makes the database, `write_json` the JSON."""
 
     pid: int = PID
+    init: int = 0
     regions: list[Row] = field(default_factory=list[Row])
     dispatches: list[Row] = field(default_factory=list[Row])
     copies: list[Row] = field(default_factory=list[Row])
@@ -146,7 +147,8 @@ class RocprofBuilder:
             "rocpd_metadata": [{"id": 1, "tag": "schema_version", "value": version}],
             "rocpd_info_node": [{"id": 1, "machine_id": SECRET, "hostname": SECRET}],
             "rocpd_info_process": [
-                {"id": self.pid, "pid": self.pid, "command": SECRET, "environment": SECRET}
+                {"id": self.pid, "pid": self.pid, "init": self.init, "fini": self.init + 10**9}
+                | {"command": SECRET, "environment": SECRET}
             ],
             "rocpd_info_thread": [{"id": PID, "pid": self.pid, "tid": PID, "name": SECRET}],
             "rocpd_info_agent": [

@@ -36,7 +36,7 @@ def upload() -> None:
     with st.expander("Load a trace or a run directory", icon=":material/upload:"):
         with st.form("upload", clear_on_submit=True, border=False):
             files = st.file_uploader(
-                "A PyTorch profiler trace (.json, .json.gz), or all files of a run directory",
+                "A trace (PyTorch, Nsight Systems, ROCm, JAX), or all files of a run directory",
                 accept_multiple_files=True,
             )
             sent = st.form_submit_button("Load into the store", icon=":material/upload:")

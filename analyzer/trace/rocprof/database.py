@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from analyzer.trace.events import Trace
-from analyzer.trace.reader import DEFAULTS, ReadOptions, each_file
+from analyzer.trace.reader import DEFAULTS, ReadOptions, each_file, ran_together
 from analyzer.trace.rocprof.events import RocmEvents, is_marker
 from analyzer.trace.rocprof.traces import RocmProcess, traces_of
 from analyzer.trace.stream import TraceError, first_bytes
@@ -57,7 +57,10 @@ def sniff(path: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The databases of a job: of all its hosts; none where the folder holds other traces too."""
+    """The databases of a job: those of processes that ran at the same time on each host.
+
+    None where they did not, or where the folder holds other traces too.
+    """
     try:
         found = [
             file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.is_file()
@@ -66,8 +69,34 @@ def _files(folder: Path) -> list[Path]:
         return []
     if any(file.name.endswith((".json", ".json.gz", ".sqlite", ".pb")) for file in found):
         return []
-    databases = sorted(file for file in found if file.name.endswith(".db"))
-    return [file for file in databases if sniff(file)]
+    databases = [file for file in sorted(found) if file.name.endswith(".db") and sniff(file)]
+    # Each host has a clock, and a folder, of its own.
+    by_host = [[f for f in databases if f.parent == host] for host in {f.parent for f in databases}]
+    is_job = all(len(own) == 1 or ran_together([_span(file) for file in own]) for own in by_host)
+    return databases if is_job else []
+
+
+def _span(path: Path) -> tuple[int, int] | None:
+    """When the processes of a database began and ended, if it tells."""
+    try:
+        tables = SqliteTables(path)
+    except TraceError:
+        return None
+    try:
+        rows = [
+            (start, end)
+            for suffix in _processes(tables)
+            for piece in tables.pieces(f"rocpd_info_process{suffix}", ("init", "fini"))
+            for start, end in zip(
+                *(piece.numbers[column].tolist() for column in ("init", "fini")), strict=True
+            )
+            if MISSING not in (start, end)
+        ]
+    except TraceError:
+        return None
+    finally:
+        tables.close()
+    return (min(start for start, _ in rows), max(end for _, end in rows)) if rows else None
 
 
 def _processes(tables: SqliteTables) -> list[str]:

@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from analyzer.trace.events import FindingKind, Trace, finding
-from analyzer.trace.reader import DEFAULTS, ReadOptions, each_file
+from analyzer.trace.reader import DEFAULTS, ReadOptions, each_file, ran_together
 from analyzer.trace.stream import TraceError, TraceStream, first_bytes
 from analyzer.trace.tabular.process import processes
 from analyzer.trace.wire import WireError
@@ -72,7 +72,9 @@ _FIRST_PLANE = re.compile(
 
 
 def sniff(path: Path) -> bool:
-    """Return whether a file is a profile, or a folder the session of one."""
+    """Return whether a file is a profile, or a folder a session: the profiles of processes that ran
+    at the same time.
+    """
     if path.is_dir():
         return bool(_files(path))
     return _FIRST_PLANE.match(first_bytes(path)) is not None
@@ -109,7 +111,23 @@ def _files(folder: Path) -> list[Path]:
         named = sorted(file for file in folder.iterdir() if file.name.endswith(_SUFFIXES))
     except OSError:
         return []
-    return [file for file in named if file.is_file() and sniff(file)]
+    files = [file for file in named if file.is_file() and sniff(file)]
+    spans = [_span(file) for file in files] if len(files) > 1 else [None]
+    return files if ran_together(spans) else []
+
+
+def _span(path: Path) -> tuple[int, int] | None:
+    """When a profile began and ended, if it tells."""
+    try:
+        with _mapped(path, DEFAULTS) as space:
+            for plane in planes(space):
+                if plane.name == _ENVIRONMENT:
+                    stats = plane.stats()
+                    start, end = (stats.get(f"profile_{what}_time") for what in ("start", "stop"))
+                    return (start, end) if isinstance(start, int) and isinstance(end, int) else None
+    except (TraceError, WireError):
+        pass
+    return None
 
 
 def _read_one(path: Path, options: ReadOptions) -> Trace:

@@ -16,9 +16,9 @@ from analyzer.trace import formats, kineto
 from analyzer.trace.columns import launch_config, op_shape
 from analyzer.trace.events import Trace
 from analyzer.trace.nsys import reader as nsys
-from analyzer.trace.tabular.tables import MISSING
 from analyzer.trace.reader import ReadOptions
 from analyzer.trace.stream import TraceError
+from analyzer.trace.tabular.tables import MISSING
 from tests.support.nsys_files import (
     KERNEL,
     PID,
