@@ -257,9 +257,9 @@ class _Strings:
         return [{"id": i, "string": text} for text, i in self._ids.items()]
 
 
-def small_run(pid: int = PID) -> RocprofBuilder:
+def small_run(pid: int = PID, init: int = 0) -> RocprofBuilder:
     """Two steps of an operator with two launches and a copy, and a kernel from before."""
-    made = RocprofBuilder(pid)
+    made = RocprofBuilder(pid, init)
     made.add_kernel("before", 100, 50, 7)
     for step in range(2):
         at, first = 10_000 + 100_000 * step, 100 + 20 * step

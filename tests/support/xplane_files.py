@@ -82,9 +82,8 @@ class XplaneBuilder:
         self.add_call("cuLaunchKernelEx", start, 2_000, correlation, tid)
         return self.add_kernel(kernel, start + 5_000, 3_000, correlation, hlo_op=op)
 
-    def add_facts(self, **facts: Stat) -> XplaneBuilder:
-        """What is said of the first GPU."""
-        plane = "/device:GPU:0"
+    def add_facts(self, plane: str = "/device:GPU:0", **facts: Stat) -> XplaneBuilder:
+        """What is said of a plane: the first GPU, or another."""
         self._own[plane] += [self._stat(plane, name, value) for name, value in facts.items()]
         return self
 

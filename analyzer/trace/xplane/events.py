@@ -25,6 +25,9 @@ from analyzer.trace.xplane.space import Event, Line, Plane, Stats, Value, line_o
 _GPU = re.compile(r"/device:GPU:(\d{1,6})")
 _OTHER_DEVICE = re.compile(r"/device:(?!CUSTOM)|/virtualdevice:")
 _HOST_THREADS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer")
+# Lines of calls alone: what has no correlation there is the profiler's own.
+_OVERHEAD_LINES = "Host Threads/"
+_OVERHEADS = ("<UNKNOWN>", "BUFFER_FLUSH", "INSTRUMENTATION", "RESOURCE", "DRIVER_COMPILER")
 _STREAM = re.compile(r"Stream #(\d{1,18})")
 _GRAPH_NUMBER = re.compile(r" \(CudaGraph:\d+\)$")
 _PYTHON = "$"
@@ -151,6 +154,7 @@ class ProfileEvents:
             has = (op < 0) & single & (known[at] == call.column("correlation"))
             op = np.where(has, events.column(OP)[first[at]], op)
         ops, has = Category("cpu_op"), op >= 0
+        self.report.count(call.process[has], "X", ops.name)
         ops.add(
             process=call.process[has],
             start=call.start[has],
@@ -236,6 +240,8 @@ class ProfileEvents:
             self._count("X", "python_function")
             if self._options.keep_python:
                 marks.add("python_function", event, self._id(name[1:] or "unknown"))
+        elif line.name.startswith(_OVERHEAD_LINES) or name in _OVERHEADS:
+            self._count("X", "overhead")
         elif event.dur == 0:
             self._count("i", "xla_instant")
         elif (step := _number(stats, "step_num")) != MISSING:
