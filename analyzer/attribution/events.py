@@ -113,7 +113,7 @@ class DeviceEvents:
             tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
-            when its graph was captured; or of the op that the trace names for it.
+            when its graph was captured, or that it names itself.
         graph_index: Place among the events of its graph launch.
     """
 
@@ -215,11 +215,7 @@ class LinkedTrace:
 
 @dataclass
 class Annotations:
-    """The annotations of a trace, bad times left out.
-
-    Attributes:
-        is_step: Whether the format itself calls it a step.
-    """
+    """The annotations of a trace, bad times left out; `is_step`: the format itself says so."""
 
     names: list[str]
     start: Ints
@@ -447,11 +443,8 @@ def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
-    starts: list[int] = []
-    ends: list[int] = []
-    for table in (ops, calls, device):
-        good = ~table.bad
-        if good.any():
-            starts.append(int(table.start[good].min()))
-            ends.append(int(table.end[good].max()))
-    return Step("trace", "trace", 0, min(starts, default=0), max(ends, default=0))
+    tables = (ops, calls, device)
+    start = np.concatenate([table.start[~table.bad] for table in tables])
+    end = np.concatenate([table.end[~table.bad] for table in tables])
+    bounds = (int(start.min()), int(end.max())) if len(start) else (0, 0)
+    return Step("trace", "trace", 0, *bounds)

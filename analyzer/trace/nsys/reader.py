@@ -123,8 +123,9 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
     try:
         if not any(tables.columns(table) for table in _KNOWN_TABLES):
             raise TraceError(
-                f"{path} is a database but no export of Nsight Systems: it has no table of "
-                f"kernels, calls or NVTX ranges. Make one with {_export('report.nsys-rep')}."
+                f"{path} is a database but neither an export of Nsight Systems nor a result of "
+                "rocprofv3: it has no table of kernels, calls or ranges that is known. Make one "
+                f"with {_export('report.nsys-rep')}, or with `rocprofv3 --output-format rocpd`."
             )
         report = read_events(tables, path, options.most_events)
         metadata = _metadata(tables)
