@@ -200,6 +200,7 @@ class LinkedTrace:
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
         step_source: What told the steps.
+        unread: What of the trace is in none of the columns.
     """
 
     trace: Trace
@@ -211,6 +212,7 @@ class LinkedTrace:
     whole: Step
     python: PythonFunctions
     step_source: StepSource
+    unread: Unread
 
 
 @dataclass
@@ -224,7 +226,7 @@ class Annotations:
     is_step: Bools
 
 
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
+def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     """Return the rows by class, in narrow columns; nothing is linked yet.
 
     An event that stands twice counts once. A call of an unknown category is known by what it
@@ -243,11 +245,10 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
     calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
     whole = _whole(ops, calls, device)
-    source = StepSource("trace")
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, source)
-    annotations = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    return linked, annotations, unread(trace, taken, int(twice.sum()))
+    rest, steps = unread(trace, taken, int(twice.sum())), StepSource("trace")
+    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, steps, rest)
+    return linked, _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
 
 
 @dataclass(frozen=True)
@@ -442,8 +443,7 @@ def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
     return inverse, pairs
 
 
-def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
-    tables = (ops, calls, device)
+def _whole(*tables: Ops | Calls | DeviceEvents) -> Step:
     start = np.concatenate([table.start[~table.bad] for table in tables])
     end = np.concatenate([table.end[~table.bad] for table in tables])
     bounds = (int(start.min()), int(end.max())) if len(start) else (0, 0)

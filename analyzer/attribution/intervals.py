@@ -77,7 +77,14 @@ class Measure:
 
     def within(self, start: Ints, end: Ints) -> Ints:
         """Length of the set inside each [start, end)."""
-        return self.up_to(end) - self.up_to(start)
+        if not len(start):
+            return np.zeros(0, np.int64)
+        # As a rule one window ends where the next begins.
+        before = self.up_to(start)
+        after = np.append(before[1:], self.up_to(end[-1:]))
+        apart = np.flatnonzero(end[:-1] != start[1:])
+        after[apart] = self.up_to(end[apart])
+        return after - before
 
     def inverse(self, measure: Ints) -> Ints:
         """The first time by which the set has that length; for measures below the total."""
@@ -188,3 +195,79 @@ def ordinals(values: Ints) -> tuple[Ints, Ints]:
         table[distinct - distinct[0]] = np.arange(len(distinct))
         return distinct, table[values - distinct[0]]
     return distinct, np.searchsorted(distinct, values)
+
+
+def spread(low: Ints, size: Ints) -> Ints:
+    """The numbers of all ranges [low, low + size), one range after the other."""
+    before = np.cumsum(size) - size
+    return np.repeat(low - before, size) + np.arange(int(size.sum()))
+
+
+class Groups:
+    """Rows by group: what each group has of a column. Rows outside [0, number) are in none."""
+
+    def __init__(self, group: Ints, number: int) -> None:
+        self.number = number
+        self._group = group
+        self._order = _in_order(group)
+        self._borders = np.searchsorted(group[self._order], np.arange(number + 1))
+
+    def places(self, i: int) -> Ints:
+        """The rows of a group, in their order."""
+        return self._order[self._borders[i] : self._borders[i + 1]]
+
+    def members(self, where: Bools) -> tuple[Ints, Ints]:
+        """(group, row) of each row that is in a group and `where`, by group."""
+        rows = self._order[self._borders[0] : self._borders[-1]]
+        rows = rows[where[rows]]
+        return self._group[rows], rows
+
+    def sizes(self) -> Ints:
+        return np.diff(self._borders)
+
+    def counts(self, where: Bools) -> Ints:
+        """Number of rows of each group that are `where`."""
+        group = self._group[where]
+        return np.bincount(group[(group >= 0) & (group < self.number)], minlength=self.number)
+
+    def sums(self, values: Ints, where: Bools | None = None) -> Ints:
+        """The sum of each group's values, exact; of those `where`."""
+        values = values if where is None else np.where(where, values, 0)
+        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(values[self._order])))
+        return before[self._borders[1:]] - before[self._borders[:-1]]
+
+    def common(self, values: Ints, unknown: int) -> tuple[Ints, Bools]:
+        """The value that all rows of a group have, and whether there is one that is known."""
+        ordered = values[self._order]
+        first = np.append(ordered, unknown)[self._borders[:-1]]
+        group, rows = self.members(np.ones(len(values), bool))
+        other = Groups(group, self.number).counts(values[rows] != first[group])
+        return first, (self.sizes() > 0) & (other == 0) & (first != unknown)
+
+
+def covered_by_group(group: Ints, start: Ints, end: Ints) -> Ints:
+    """What each interval adds to the union of those of its group that begin before it.
+
+    Args:
+        group: Sorted.
+    """
+    order = _in_order(group, start)
+    group, start, end = group[order], start[order], end[order]
+    reach = running_max(group, end)
+    same = np.concatenate(([False], group[1:] == group[:-1])) if len(group) else np.empty(0, bool)
+    before = np.where(same, np.concatenate((end[:1], reach[:-1])), start)
+    result = np.empty(len(order), np.int64)
+    result[order] = np.maximum(end - np.maximum(start, before), 0)
+    return result
+
+
+def running_max(group: Ints, values: Ints) -> Ints:
+    """The greatest value of each row's group so far; `group` is sorted."""
+    if not len(group) or group[0] == group[-1]:
+        return np.maximum.accumulate(values)
+    # By rank: a value and its group may not fit one number.
+    by_value = np.argsort(values, kind="stable")
+    rank = np.empty(len(values), np.int64)
+    rank[by_value] = np.arange(len(values))
+    number = len(values) * ordinals(group)[1]
+    return values[by_value[np.maximum.accumulate(number + rank) - number]]

@@ -32,9 +32,9 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
 
     Findings about times, links and steps are added to `trace.findings`.
     """
-    linked, annotations, unread = split_by_class(trace)
+    linked, annotations = split_by_class(trace)
     trace.rows, trace.captured_in, trace.named_ops = np.array(trace.rows[:0]), None, None
-    evidence.check_events(trace, unread)
+    evidence.check_events(trace, linked.unread)
     evidence.check_times(linked)
     ops, nest = _link_ops(linked.ops)
     _link_calls(linked.ops, linked.calls, ops, nest)

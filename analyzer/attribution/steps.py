@@ -246,18 +246,19 @@ def between_steps(linked: LinkedTrace, busy: Measure | None) -> list[Between | N
     found: list[Between | None] = [None] * len(linked.steps)
     if not len(linked.device.start):
         busy = None
-    last: dict[int, int] = {}
-    for i, step in enumerate(linked.steps):
-        before = last.get(step.thread)
-        last[step.thread] = i
-        if before is None:
-            continue
-        earlier = linked.steps[before]
-        low, high = earlier.end, max(step.start, earlier.end)
-        exposed: int | None = None
-        if busy is not None:
-            exposed = high - low - int(busy.within(np.array([low]), np.array([high]))[0])
-        found[before] = Between(step.start - earlier.start, step.start - low, exposed)
+    start = np.array([step.start for step in linked.steps], np.int64)
+    end = np.array([step.end for step in linked.steps], np.int64)
+    thread = np.array([step.thread for step in linked.steps], np.int64)
+    order = np.argsort(thread, kind="stable")
+    same = thread[order][1:] == thread[order][:-1]
+    earlier, later = order[:-1][same], order[1:][same]
+    low, high = end[earlier], np.maximum(start[later], end[earlier])
+    exposed: list[int | None] = [None] * len(earlier)
+    if busy is not None:
+        exposed = (high - low - busy.within(low, high)).tolist()
+    period, ns = start[later] - start[earlier], start[later] - low
+    for at, i in enumerate(earlier.tolist()):
+        found[i] = Between(int(period[at]), int(ns[at]), exposed[at])
     return found
 
 

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzer.cli import compare, export, ingest, maintain, predict, report, runs, show, sql, verify
+from analyzer.cli import (
+    compare,
+    doctor,
+    export,
+    ingest,
+    maintain,
+    predict,
+    report,
+    runs,
+    show,
+    sql,
+    verify,
+)
 from analyzer.server import commands as server
 from schemas import commands
 
@@ -16,6 +28,7 @@ COMMANDS = (
     runs.COMMAND,
     show.COMMAND,
     report.COMMAND,
+    doctor.COMMAND,
     predict.COMMAND,
     compare.COMMAND,
     sql.COMMAND,

@@ -64,12 +64,13 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     floor = launch_floor(measured.floors, [decomposition.clean_gaps(s) for s in spans])
 
     tables = TableParts(source.run_id())
-    analysis = RunAnalysis(floor, measured.replays)
+    unprofiled = measured.latency.steps if measured.latency else {}
+    analysis = RunAnalysis(floor, measured.replays, unprofiled)
     for trace, launches in zip(linked, spans, strict=True):
         tables.add(trace_tables(analysis.add(trace, launches)))
     totals = analysis.totals()
     findings = _findings(read, totals, analysis.steps)
-    tables.add(document_tables(source, read, linked, findings))
+    tables.add(document_tables(source, read, linked, findings, analysis.checks))
     tables.add(measurement_tables(measured, analysis))
     tables.add(run_tables(source, read, step_globs, analysis))
     return Prepared(

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from analyzer.attribution import decomposition
 from analyzer.attribution.events import LinkedTrace
+from analyzer.attribution.evidence import Check
 from analyzer.attribution.kernel_identity import KernelIdentity
 from analyzer.attribution.kernel_match import Match, Replayed
 from analyzer.attribution.totals import Totals
@@ -29,6 +30,15 @@ from analyzer.trace.columns import op_shape
 from analyzer.trace.events import Finding, Trace
 from schemas.measurements import Latency, LaunchFloor
 
+# Lists may be empty, and counts unknown, in every row: their types are not told by the rows.
+_CHECK_COLUMNS: dict[str, pa.DataType] = {
+    "trace_id": pa.int32(),
+    **dict.fromkeys(("name", "verdict", "found", "effect", "remedy"), pa.string()),
+    **dict.fromkeys(("count", "total"), pa.int64()),
+    "share": pa.float64(),
+    **dict.fromkeys(("at_least", "at_most", "not_judged"), pa.list_(pa.string())),
+}
+
 # A finding with the number of the trace that it is about; None is the run.
 PlacedFinding = tuple[int | None, Finding]
 
@@ -38,17 +48,20 @@ def document_tables(
     read: Sequence[SourceTrace],
     linked: Sequence[LinkedTrace],
     findings: Sequence[PlacedFinding],
+    checks: Sequence[tuple[int, Check]],
 ) -> dict[str, pa.Table]:
     """Return the tables of a run's files and what is said of them, by name.
 
     Args:
         linked: The first of `read`, linked.
+        checks: Each with the number of its trace.
     """
     return {
         "files": files_table(source),
         "traces": traces_table(read, linked),
         "event_counts": event_counts_table(read),
         "trace_quality": trace_quality_table(findings),
+        "checks": checks_table(checks),
     }
 
 
@@ -127,6 +140,13 @@ def trace_quality_table(findings: Sequence[PlacedFinding]) -> pa.Table:
     return arrow.rows_table(
         [{"trace_id": trace_id, **asdict(finding)} for trace_id, finding in findings]
     )
+
+
+def checks_table(checks: Sequence[tuple[int, Check]]) -> pa.Table:
+    """The checks of each trace, by its number."""
+    rows = [{"trace_id": trace_id, **asdict(check)} for trace_id, check in checks]
+    schema = pa.schema([(name, kind) for name, kind in _CHECK_COLUMNS.items()])
+    return pa.Table.from_pylist(rows, schema)
 
 
 def run_totals_table(run: Totals) -> pa.Table:

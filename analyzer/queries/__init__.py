@@ -2,6 +2,7 @@
 
 from analyzer.queries.costs import added
 from analyzer.queries.runs import (
+    checks,
     connect,
     coverage,
     description,
@@ -35,6 +36,7 @@ from analyzer.queries.runs import (
 
 __all__ = [
     "added",
+    "checks",
     "connect",
     "coverage",
     "description",

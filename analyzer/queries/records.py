@@ -161,6 +161,24 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What a trace can prove in one respect; figures are groups, as docs/schema.md names them."""
+
+    trace_id: int | None  # None: all traces of the run together
+    name: str  # e.g. graph_launches, dropped_events, truncated
+    verdict: str  # ok | touched | unknown
+    count: int  # how often it was seen
+    total: int | None  # of how many
+    share: float | None  # count / total, or of time
+    found: str  # what was found, in a clause
+    at_least: list[str]  # figures that are a lower bound
+    at_most: list[str]  # figures that are an upper bound
+    not_judged: list[str]  # figures of which not even a bound holds
+    effect: str | None  # what follows for the figures
+    remedy: str | None  # what to do about it
+
+
+@dataclass(frozen=True)
 class Description:
     """What a run is and what it was read from."""
 

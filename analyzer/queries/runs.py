@@ -18,6 +18,7 @@ import polars as pl
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Ledger, Step, Totals, ordered
 from analyzer.queries.records import (
+    Check,
     Coverage,
     Description,
     Family,
@@ -162,6 +163,16 @@ def quality(connection: Connection, run_id: str) -> list[Finding]:
         Finding,
         "SELECT trace_id, code, severity, count, place, message FROM trace_quality "
         "WHERE run_id = $run_id ORDER BY severity DESC, trace_id NULLS FIRST, code",
+        {"run_id": run_id},
+    )
+
+
+def checks(connection: Connection, run_id: str) -> list[Check]:
+    """What each trace of a run can prove, in the order of the checks."""
+    return select(
+        connection,
+        Check,
+        "SELECT * EXCLUDE (run_id) FROM checks WHERE run_id = $run_id ORDER BY trace_id, rowid",
         {"run_id": run_id},
     )
 

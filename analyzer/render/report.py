@@ -20,7 +20,10 @@ def print_report(value: RunReport, out: Console) -> None:
     """Print a report."""
     _head(value.run, value.steps_told, out)
     out.print()
-    out.print(Text(value.verdict.sentence))
+    if value.evidence.sentence:
+        line = f"{value.evidence.sentence} `analyzer doctor {value.run.name}` says what to do."
+        out.print(Text(printable(line), style="yellow"))
+    out.print(Text(printable(value.verdict.sentence)))
     _balance(value, out)
     _ledger(value, out)
     _steps(value, out)

@@ -19,6 +19,7 @@ from analyzer.queries.records import Kernel, KernelSequence, Latencies, Op, Run
 from analyzer.reports import host_speed, paired
 from analyzer.reports.bands import reading
 from analyzer.reports.changes import kernel_changes, op_changes, waterfall
+from analyzer.reports.evidence import NOT_JUDGED
 from analyzer.reports.fusion import Kernels, fusions
 from analyzer.reports.records import (
     AccountChange,
@@ -66,6 +67,13 @@ def compare(connection: Connection, run_ids: Sequence[str]) -> Comparison:
     return Comparison(pairs[0].verdict, runs, pairs)
 
 
+def rests_on_touched(found: Comparison) -> bool:
+    """Whether the verdicts of a comparison rest on figures that a trace cannot support."""
+    return any(
+        change.outcome == NOT_JUDGED for pair in found.pairs for change in pair.times.values()
+    ) or any(run.reading == NOT_JUDGED for run in found.runs)
+
+
 def _study(connection: Connection, run_id: str) -> _Studied:
     found = figures(connection, run_id)
     return _Studied(
@@ -88,7 +96,7 @@ def compared_run(value: RunFigures) -> ComparedRun:
         steps=measured.steps,
         hdbi=measured.hdbi,
         hdbi_busy=measured.hdbi_busy,
-        reading=reading(measured.hdbi),
+        reading=NOT_JUDGED if "hdbi" in value.evidence.bounds else reading(measured.hdbi),
         per_step=mean(measured),
         totals=value.totals,
         phases={
@@ -110,6 +118,7 @@ def compared_run(value: RunFigures) -> ComparedRun:
         },
         latency=value.latency,
         host_speed=value.host_speed,
+        evidence=value.evidence,
     )
 
 
@@ -126,6 +135,11 @@ def _pair(a: _Studied, b: _Studied, base_ops: Iterable[str]) -> Pair:
         verdict=_verdict(a.compared, b.compared, times, accounts),
         turns=turns,
         warnings=[
+            *(
+                f"{run.run.name}: {run.evidence.sentence}"
+                for run in (a.figures, b.figures)
+                if run.evidence.sentence
+            ),
             *_unlike(a.figures.run, b.figures.run),
             *host_speed.differences(a.figures.run, b.figures.run, interleaved=turns is not None),
             *_phase_warnings(a.figures, b.figures),
@@ -155,7 +169,10 @@ def _time_change(phase: str, a: RunFigures, b: RunFigures) -> TimeChange:
         before, after = (round(median(s)) for s in samples)
         spread = max((max(s) - min(s)) / 2 / max(median(s), 1) for s in samples)
         source = "profiled"
-    relative = after / before - 1 if before else None
+    is_judged = source == "un-profiled" or not any(
+        "step_time" in run.evidence.bounds for run in (a, b)
+    )
+    relative = after / before - 1 if before and is_judged else None
     threshold = max(NOISE, min(spread, 0.25))
     same = relative is not None and abs(relative) <= threshold
     return TimeChange(
@@ -164,7 +181,13 @@ def _time_change(phase: str, a: RunFigures, b: RunFigures) -> TimeChange:
         relative=relative,
         noise=threshold,
         source=source,
-        outcome="same" if same else "faster" if after < before else "slower",
+        outcome=NOT_JUDGED
+        if not is_judged
+        else "same"
+        if same
+        else "faster"
+        if after < before
+        else "slower",
     )
 
 
@@ -222,13 +245,15 @@ def _verdict(
             f"{numbers.duration(t.before_ns)} to {numbers.duration(t.after_ns)} "
             f"a {label}{unit}, {t.source}"
         )
-        if t.outcome == "same":
+        if t.outcome == NOT_JUDGED:
+            sentences.append(f"{b.name} is not judged against {a.name}: {_reason(a, b)}.")
+        elif t.outcome == "same":
             sentences.append(f"{b.name} is the same as {a.name} within noise ({span}).")
         else:
             ratio = t.before_ns / t.after_ns if t.outcome == "faster" else t.after_ns / t.before_ns
             sentences.append(f"{b.name} is {ratio:.2f} times {t.outcome} than {a.name} ({span}).")
     moved = max(accounts, key=lambda row: abs(row.change_ns))
-    if any(t.outcome != "same" for t in times.values()) and moved.change_ns:
+    if any(t.outcome in ("faster", "slower") for t in times.values()) and moved.change_ns:
         means = ACCOUNT_MEANS.get(moved.account, "device work after the host was done")
         sentences.append(
             f"The account that moved most is {moved.account} "
@@ -237,6 +262,15 @@ def _verdict(
     if a.hdbi is not None and b.hdbi is not None:
         sentences.append(f"HDBI {numbers.index(a.hdbi)} to {numbers.index(b.hdbi)}.")
     return " ".join(sentences)
+
+
+def _reason(a: ComparedRun, b: ComparedRun) -> str:
+    """Why the step times of two runs are not judged."""
+    return "; ".join(
+        f"of {run.name}, {run.evidence.bounds['step_time'].reason}"
+        for run in (a, b)
+        if "step_time" in run.evidence.bounds
+    )
 
 
 def _unlike(a: Run, b: Run) -> list[str]:

@@ -11,12 +11,14 @@ from analyzer.attribution import classification
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Costs, Totals
 from analyzer.queries.records import Latency
+from analyzer.reports.evidence import AT_LEAST, AT_MOST, NOT_JUDGED, bound_of
 from analyzer.reports.records import ComparedRun, Comparison, Gate, GatedComparison, PhaseMeans
 
 _CONDITION = re.compile(
     r"\s*([\w.]+)\s*(<=|>=|<|>)\s*([+-]?)\s*([\d.]+(?:[eE][+-]?\d+)?)\s*(%?)\s*"
 )
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_SHOWN = {AT_LEAST: " what is shown", AT_MOST: " what is shown", NOT_JUDGED: ""}
 _LATENCIES = ("ttft", "tpot", "itl", "prefill_step", "decode_step")
 
 
@@ -71,6 +73,8 @@ def metric(run: ComparedRun, name: str) -> float | None:
 def judge(condition: str, base: ComparedRun, other: ComparedRun) -> Gate:
     """Judge `METRIC > +5%` (change against the base) or `METRIC > 300` (the other run's value).
 
+    A gate on a figure that the trace cannot support is not judged.
+
     Raises:
         AnalyzerError: The condition cannot be read, or the metric is unknown in a run: a gate that
             cannot judge must not pass.
@@ -84,6 +88,11 @@ def judge(condition: str, base: ComparedRun, other: ComparedRun) -> Gate:
     name, sign, minus, number, percent = match.groups()
     limit = float(number) * (-1 if minus == "-" else 1)
     before, after = metric(base, name), metric(other, name)
+    for run in (base, other) if percent else (other,):
+        bound = bound_of(run.evidence, name)
+        if bound:
+            reason = f"{name} of {run.name} is {bound.kind}{_SHOWN[bound.kind]}: {bound.reason}"
+            return Gate(other.name, condition, before, after, failed=False, not_judged=reason)
     if after is None or (percent and before is None):
         missing = other.name if after is None else base.name
         raise AnalyzerError(f"{name} is unknown in {missing}, so {condition!r} cannot be judged.")
@@ -95,7 +104,8 @@ def judge(condition: str, base: ComparedRun, other: ComparedRun) -> Gate:
         value = (after / before - 1) * 100 if before else 0.0
     else:
         value = after
-    return Gate(other.name, condition, before, after, bool(_OPERATORS[sign](value, limit)))
+    failed = bool(_OPERATORS[sign](value, limit))
+    return Gate(other.name, condition, before, after, failed, not_judged=None)
 
 
 def judge_all(comparison: Comparison, conditions: Sequence[str]) -> GatedComparison:

@@ -23,6 +23,7 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Step, Totals
 from analyzer.queries.records import Latency, Run, ScheduledCall, ScheduledEvent
+from analyzer.reports.evidence import evidence
 from analyzer.reports.records import (
     Gap,
     MeasuredChange,
@@ -91,11 +92,10 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
     run = queries.run(connection, run_id)
     steps = queries.steps(connection, run_id)
     totals = queries.totals(connection, run_id)
-    if totals.kernels is None:
+    touched = next(iter(evidence(connection, run_id).bounds.values()), None)
+    if touched:
         raise AnalyzerError(
-            f"{run.name} has its graph replays as one block each, without their kernels, so no "
-            "step of it can be predicted; record it again with `nsys profile "
-            "--cuda-graph-trace=node`."
+            f"{run.name} cannot be predicted from: {touched.reason}. {touched.remedy}"
         )
     if not totals.kernels or not steps:
         raise AnalyzerError(
@@ -138,10 +138,11 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
 def predict_for_report(
     connection: Connection, run_id: str, steps: Sequence[Step]
 ) -> Predictions | None:
-    """What a report shows of a run: graphs and a faster host; None without kernels, or where a
-    step is so long that playing it again would hold the report up."""
+    """What a report shows of a run: graphs and a faster host; None without kernels, where a figure
+    is not what it seems, or where a step is so long that playing it again would hold the report up.
+    """
     sizes = [step.launches for step in steps if step.kernels]
-    if not sizes or max(sizes) > LONGEST:
+    if not sizes or max(sizes) > LONGEST or evidence(connection, run_id).bounds:
         return None
     return predict(connection, run_id, ("graphs", "cpu-faster:2"))
 

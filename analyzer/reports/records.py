@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from analyzer.queries.costs import Costs, Ledger, Step, StepTotals, Totals
 from analyzer.queries.records import (
+    Check,
     Coverage,
     Family,
     Finding,
@@ -22,6 +23,37 @@ from analyzer.queries.records import (
     Run,
     StepGroup,
 )
+
+# -- what the traces can prove
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a group of figures is, if not what it seems."""
+
+    kind: str  # at least | at most | not judged
+    figures: str  # the group in words
+    reason: str  # what was found
+    remedy: str  # what to do about it
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the traces of a run can prove: which figures are bounds, which are not judged."""
+
+    sentence: str | None  # what is touched and why, in one line; None: nothing is
+    bounds: dict[str, Bound]  # by group of figures; all others are sound
+    checks: list[Check]  # one of each name, all traces together
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the command `doctor` says of a run, or of a file that is in no store."""
+
+    name: str  # shown
+    run_id: str | None  # None: of a file
+    evidence: Evidence  # what its traces can prove
+
 
 # -- how fast the host was
 
@@ -179,6 +211,7 @@ class RunFigures:
     steps: list[Step]  # in order of time
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    evidence: Evidence  # what the traces can prove; figures that are not judged are None
 
     @property
     def is_whole_trace(self) -> bool:
@@ -190,7 +223,7 @@ class RunFigures:
 class Verdict:
     """How host-bound a run is, which account is to blame, what is exposed."""
 
-    reading: str  # name of the band of HDBI, or "unknown"
+    reading: str  # name of the band of HDBI, "unknown", or "not judged"
     unsupported: list[str]  # what the trace cannot tell: device, kernels, operators, launch floor
     hdbi: float | None  # over all steps
     largest_component: str | None  # of T_Orchestration
@@ -252,13 +285,14 @@ class ComparedRun:
     steps: int  # added up
     hdbi: float | None  # over all steps
     hdbi_busy: float | None  # the same by device busy time
-    reading: str  # name of the band of HDBI, or "unknown"
+    reading: str  # name of the band of HDBI, "unknown", or "not judged"
     per_step: Costs  # the mean step
     totals: Totals  # everything recorded
     phases: dict[str, PhaseMeans]  # by phase
     ledger: Ledger  # of the mean step
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    evidence: Evidence  # what its traces can prove
 
 
 @dataclass(frozen=True)
@@ -270,7 +304,7 @@ class TimeChange:
     relative: float | None  # after / before - 1
     noise: float  # relative changes up to this are none
     source: str  # un-profiled | profiled
-    outcome: str  # same | faster | slower
+    outcome: str  # same | faster | slower | not judged
 
 
 @dataclass(frozen=True)
@@ -365,8 +399,9 @@ class Gate:
     run: str  # name of the run that was judged
     condition: str  # as it was written
     before: float | None  # the base's value; None if unknown
-    after: float  # the run's value
+    after: float | None  # the run's value; None if not judged
     failed: bool  # the condition holds
+    not_judged: str | None  # why it cannot be judged; None: it was
 
 
 @dataclass(frozen=True)

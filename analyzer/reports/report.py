@@ -15,8 +15,17 @@ from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Latencies, Run
 from analyzer.reports import prediction
 from analyzer.reports.bands import UNKNOWN, band_of, reading
+from analyzer.reports.evidence import (
+    NOT_JUDGED,
+    evidence,
+    withheld,
+    withheld_costs,
+    withheld_ledger,
+)
 from analyzer.reports.host_speed import speed_of
 from analyzer.reports.records import (
+    Bound,
+    Evidence,
     HostSpeed,
     PhaseFigures,
     RunFigures,
@@ -47,15 +56,17 @@ def figures(connection: Connection, run_id: str) -> RunFigures:
     Raises:
         AnalyzerError: The store has no such run.
     """
-    steps, run = queries.steps(connection, run_id), queries.run(connection, run_id)
+    found, run = evidence(connection, run_id), queries.run(connection, run_id)
+    steps = [withheld_costs(step, found) for step in queries.steps(connection, run_id)]
     return RunFigures(
         run,
-        queries.totals(connection, run_id),
-        queries.added(steps),
-        phase_figures(steps),
+        withheld(queries.totals(connection, run_id), found),
+        withheld_costs(queries.added(steps), found),
+        {name: withheld_costs(sums, found) for name, sums in phase_figures(steps).items()},
         steps,
         queries.latency(connection, run_id),
         speed_of(run),
+        found,
     )
 
 
@@ -70,7 +81,7 @@ def summary(connection: Connection, run_id: str) -> RunSummary:
     quality = queries.quality(connection, run_id)
     return RunSummary(
         **vars(found),
-        verdict=verdict(found.measured, found.totals, coverage),
+        verdict=verdict(found.measured, found.totals, coverage, found.evidence),
         coverage=coverage,
         inflation=_inflation(found.phases, found.latency, found.host_speed),
         quality=quality,
@@ -91,12 +102,23 @@ def report(connection: Connection, run_id: str) -> RunReport:
         steps_told=steps_told(
             queries.traces(connection, run_id), found.steps, found.run.step_annotation
         ),
-        step_groups=queries.step_groups(connection, run_id),
-        ledger=queries.ledger(connection, run_id),
+        step_groups=[
+            withheld(group, found.evidence) for group in queries.step_groups(connection, run_id)
+        ],
+        ledger=withheld_ledger(queries.ledger(connection, run_id), found.evidence),
         match=queries.match_tiers(connection, run_id),
-        families=queries.families(connection, run_id),
-        kernels=queries.kernel_records(connection, run_id, step_ids=step_ids, limit=TOP),
-        ops=queries.op_records(connection, run_id, step_ids=step_ids, limit=TOP),
+        families={
+            name: withheld(family, found.evidence)
+            for name, family in queries.families(connection, run_id).items()
+        },
+        kernels=[
+            withheld(kernel, found.evidence)
+            for kernel in queries.kernel_records(connection, run_id, step_ids=step_ids, limit=TOP)
+        ],
+        ops=[
+            withheld(op, found.evidence)
+            for op in queries.op_records(connection, run_id, step_ids=step_ids, limit=TOP)
+        ],
         kernels_per_output_token=_kernels_per_token(found.run, found.steps),
         floors=queries.floors(connection, run_id),
         predictions=prediction.predict_for_report(connection, run_id, found.steps),
@@ -157,11 +179,12 @@ def _inflation(
     return found or None
 
 
-def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict:
+def verdict(measured: StepTotals, totals: Totals, coverage: Coverage, found: Evidence) -> Verdict:
     """How host-bound, which account is to blame, what is exposed: in a sentence and in figures.
 
     A figure that stands on what the trace cannot tell is not shown as sound.
     """
+    balance, idleness = found.bounds.get("hdbi"), found.bounds.get("device_idle")
     unsupported = [
         what
         for what, lacking in (
@@ -186,12 +209,8 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
     known = {name: ns for name, ns in parts.items() if ns}
     largest = max(known, key=lambda name: known[name]) if known else None
     sentences: list[str] = []
-    if totals.kernels is None:
-        sentences.append(
-            "CUDA graphs were recorded as one block a replay, without their kernels, so kernel "
-            "counts, T_DeviceActive and HDBI are unknown; record again with `nsys profile "
-            "--cuda-graph-trace=node`."
-        )
+    if balance and totals.kernels != 0:
+        sentences.append(_not_judged(balance, idleness, idle / wall if wall and idle else None))
     elif "kernels" in unsupported:
         sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
     elif not totals.launches:
@@ -208,13 +227,16 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         )
     else:
         sentences.append(band_of(value).sentence)
-    if totals.kernels and wall and worst:
+    if idleness and not balance and wall and idle:
+        share = f"{idleness.kind} {idle / wall:.0%} of the steps' host time"
+        sentences.append(f"The GPU is idle for {share}: {idleness.reason}.")
+    elif not idleness and totals.kernels and wall and worst:
         sentences.append(
             f"The GPU is idle for {idle / wall:.0%} of the steps' host time; the largest part "
             f"of that ({exposed[worst] / idle:.0%}) passes in {worst} ({ACCOUNT_MEANS[worst]})."
         )
     return Verdict(
-        reading=UNKNOWN if unsupported else reading(value),
+        reading=NOT_JUDGED if balance else UNKNOWN if unsupported else reading(value),
         unsupported=unsupported,
         hdbi=value,
         largest_component=largest,
@@ -223,4 +245,18 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         most_exposed_account=worst,
         accounts=list(classification.ACCOUNTS),
         sentence=" ".join(sentences),
+    )
+
+
+def _not_judged(balance: Bound, idleness: Bound | None, idle_share: float | None) -> str:
+    """Why HDBI is not judged, and what is still known of the idle GPU, in one sentence."""
+    if idleness is None:
+        return f"HDBI is not judged: {balance.reason}."
+    if idleness.kind == NOT_JUDGED:
+        return f"HDBI and GPU idle time are not judged: {balance.reason}."
+    if idle_share is None:
+        return f"HDBI is not judged: {balance.reason}."
+    return (
+        f"HDBI is not judged; the GPU is idle for {idleness.kind} {idle_share:.0%} of the steps' "
+        f"host time: {balance.reason}."
     )

@@ -20,6 +20,7 @@ RUN_TABLES = (
     "traces",
     "event_counts",
     "trace_quality",
+    "checks",
     "names",
     "shapes",
     "threads",

@@ -34,16 +34,30 @@ typedef struct {
 
 typedef struct { uint64_t hash; int32_t id; } Slot;
 
+typedef struct { int32_t ph, cat; int64_t events; } Count;
+
+/* The name of a thread: pid, tid and name one after the other in `texts`. */
+typedef struct { int64_t at; int32_t pid, tid, name; } Named;
+
+/* What was read since the last part was taken: a stretch of the document. */
 typedef struct {
-    Row *rows; int64_t n_rows, cap_rows;
-    char *arena; int64_t arena_len, arena_cap;
-    int64_t *offsets; int64_t n_strings, cap_strings;   /* offsets[n_strings] is the arena's end */
-    Slot *slots; int64_t n_slots;
-    int32_t *count_ph, *count_cat; int64_t *counts; int64_t n_counts, cap_counts;
-    int64_t events;                 /* events seen so far, also the next event's index */
+    Row *rows; int64_t n_rows;
+    Count *counts; int64_t n_counts;
+    Named *named; int64_t n_named;
+    char *texts; int64_t n_texts;
+    int64_t events;                 /* events of the part, also the next event's index */
     int64_t trailing_commas;
+} Part;
+
+typedef struct {
+    Part part;
+    char *arena; int64_t arena_len;
+    int64_t *offsets; int64_t n_strings;                /* offsets[n_strings] is the arena's end */
     int64_t status, odd_start, odd_end, bad_at;
-    int32_t keep_python, ph_X, ph_M, cat_python; int32_t last_count;
+    int64_t cap_rows, cap_counts, cap_named, cap_texts, arena_cap, cap_strings;
+    Slot *slots; int64_t n_slots;
+    int32_t keep_python, ph_X, ph_M, cat_python;
+    int64_t last_count;
     char *scratch; int64_t scratch_cap;
 } Scanner;
 
@@ -80,63 +94,124 @@ static int rehash(Scanner *s) {
     return 1;
 }
 
-EXPORT int32_t hb_intern(Scanner *s, const char *p, int64_t n) {
-    if (s->n_strings * 2 >= s->n_slots && !rehash(s)) return -2;
-    uint64_t h = hash_bytes(p, n);
+/* The slot of a text, or the empty one where it belongs. */
+static Slot *slot_of(const Scanner *s, uint64_t h, const char *p, int64_t n) {
     int64_t mask = s->n_slots - 1, j = (int64_t)(h & (uint64_t)mask);
     while (s->slots[j].id >= 0) {
         if (s->slots[j].hash == h) {
             int64_t a = s->offsets[s->slots[j].id], b = s->offsets[s->slots[j].id + 1];
-            if (b - a == n && memcmp(s->arena + a, p, (size_t)n) == 0) return s->slots[j].id;
+            if (b - a == n && memcmp(s->arena + a, p, (size_t)n) == 0) break;
         }
         j = (j + 1) & mask;
     }
+    return s->slots + j;
+}
+
+EXPORT int32_t hb_intern(Scanner *s, const char *p, int64_t n) {
+    if (s->n_strings * 2 >= s->n_slots && !rehash(s)) return -2;
+    uint64_t h = hash_bytes(p, n);
+    Slot *slot = slot_of(s, h, p, n);
+    if (slot->id >= 0) return slot->id;
     if (!grow((void **)&s->arena, &s->arena_cap, s->arena_len + n, 1)) return -2;
     if (!grow((void **)&s->offsets, &s->cap_strings, s->n_strings + 2, sizeof(int64_t))) return -2;
     memcpy(s->arena + s->arena_len, p, (size_t)n);
     s->offsets[s->n_strings] = s->arena_len;
     s->arena_len += n;
     s->offsets[s->n_strings + 1] = s->arena_len;
-    s->slots[j].hash = h; s->slots[j].id = (int32_t)s->n_strings;
+    slot->hash = h; slot->id = (int32_t)s->n_strings;
     return (int32_t)s->n_strings++;
 }
 
-EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat, int64_t by) {
+EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat) {
+    Part *p = &s->part;
     int64_t i = s->last_count;
-    if (i >= s->n_counts || s->count_ph[i] != ph || s->count_cat[i] != cat) {
-        for (i = 0; i < s->n_counts; i++)
-            if (s->count_ph[i] == ph && s->count_cat[i] == cat) break;
-        if (i == s->n_counts) {
-            if (i >= s->cap_counts) {
-                int64_t a = s->cap_counts, b = a, c = a;
-                if (!grow((void **)&s->count_ph, &a, i + 1, 4) || !grow((void **)&s->count_cat, &b, i + 1, 4) ||
-                    !grow((void **)&s->counts, &c, i + 1, 8)) return 0;
-                s->cap_counts = a;
-            }
-            s->count_ph[i] = ph; s->count_cat[i] = cat; s->counts[i] = 0; s->n_counts++;
+    if (i >= p->n_counts || p->counts[i].ph != ph || p->counts[i].cat != cat) {
+        for (i = 0; i < p->n_counts; i++)
+            if (p->counts[i].ph == ph && p->counts[i].cat == cat) break;
+        if (i == p->n_counts) {
+            if (!grow((void **)&p->counts, &s->cap_counts, i + 1, sizeof(Count))) return 0;
+            p->counts[p->n_counts++] = (Count){ph, cat, 0};
         }
-        s->last_count = (int32_t)i;
+        s->last_count = i;
     }
-    s->counts[i] += by;
+    p->counts[i].events++;
     return 1;
+}
+
+EXPORT int32_t hb_add(Scanner *s, const Row *row) {
+    if (!grow((void **)&s->part.rows, &s->cap_rows, s->part.n_rows + 1, sizeof(Row))) return 0;
+    s->part.rows[s->part.n_rows++] = *row;
+    return 1;
+}
+
+/* Note the name of a thread; a text of no length may be NULL. */
+EXPORT int32_t hb_name(Scanner *s, const char *pid, int32_t n_pid, const char *tid, int32_t n_tid, const char *name, int32_t n_name) {
+    Part *p = &s->part;
+    int64_t at = p->n_texts;
+    if (!grow((void **)&p->named, &s->cap_named, p->n_named + 1, sizeof(Named)) ||
+        !grow((void **)&p->texts, &s->cap_texts, at + n_pid + n_tid + n_name + 1, 1)) return 0;
+    p->named[p->n_named++] = (Named){at, n_pid, n_tid, n_name};
+    if (n_pid) memcpy(p->texts + at, pid, (size_t)n_pid);
+    if (n_tid) memcpy(p->texts + at + n_pid, tid, (size_t)n_tid);
+    if (n_name) memcpy(p->texts + at + n_pid + n_tid, name, (size_t)n_name);
+    p->n_texts += n_pid + n_tid + n_name;
+    return 1;
+}
+
+/* Hand over what was read; the strings stay, and ids go on. */
+EXPORT void hb_take(Scanner *s, Part *part) {
+    *part = s->part;
+    memset(&s->part, 0, sizeof s->part);
+    s->cap_rows = s->cap_counts = s->cap_named = s->cap_texts = s->last_count = 0;
+}
+
+EXPORT void hb_free_part(Part *p) {
+    free(p->rows); free(p->counts); free(p->named); free(p->texts);
+    memset(p, 0, sizeof *p);
+}
+
+/* Move the rows of a part that `from` read to `out`, with ids of the strings of `into`, in the order
+ * in which rows use them; map[id of from] is the id in `into`, -1 if it has none yet. */
+EXPORT int32_t hb_merge(Scanner *into, const Scanner *from, Part *part, int32_t *map, int64_t first, Row *out) {
+    for (int64_t i = 0; i < part->n_rows; i++) {
+        Row row = part->rows[i];
+        row.index += first;
+        if (into != from) {
+            int32_t *ids[9] = {&row.category, &row.name, &row.kernel, &row.pid, &row.tid, &row.device,
+                               &row.stream, &row.shape, &row.config};
+            for (int j = 0; j < 9; j++) {
+                int32_t id = *ids[j];
+                if (id < 0) continue;
+                if (map[id] < 0) {
+                    int64_t a = from->offsets[id];
+                    if ((map[id] = hb_intern(into, from->arena + a, from->offsets[id + 1] - a)) < 0) return 0;
+                }
+                *ids[j] = map[id];
+            }
+        }
+        out[i] = row;
+    }
+    free(part->rows);
+    part->rows = NULL;
+    part->n_rows = 0;
+    return 1;
+}
+
+/* The first name from `i` on of a thread whose pid and tid are strings of `s`; -1 if there is none. */
+EXPORT int64_t hb_next_named(const Scanner *s, const Part *part, int64_t i) {
+    for (; i < part->n_named; i++) {
+        const Named *n = part->named + i;
+        const char *pid = part->texts + n->at, *tid = pid + n->pid;
+        if (slot_of(s, hash_bytes(pid, n->pid), pid, n->pid)->id >= 0 &&
+            slot_of(s, hash_bytes(tid, n->tid), tid, n->tid)->id >= 0) return i;
+    }
+    return -1;
 }
 
 EXPORT void hb_free(Scanner *s) {
     if (!s) return;
-    free(s->rows); free(s->arena); free(s->offsets); free(s->slots); free(s->count_ph);
-    free(s->count_cat); free(s->counts); free(s->scratch); free(s);
-}
-
-EXPORT Scanner *hb_new(int32_t keep_python) {
-    Scanner *s = calloc(1, sizeof(Scanner));
-    if (!s) return NULL;
-    s->keep_python = keep_python;
-    if (!rehash(s)) { free(s); return NULL; }
-    hb_intern(s, "", 0);                                /* id 0 is the empty string */
-    s->ph_X = hb_intern(s, "X", 1);
-    s->ph_M = hb_intern(s, "M", 1);
-    s->cat_python = hb_intern(s, "python_function", 15);
-    return s;
+    hb_free_part(&s->part);
+    free(s->arena); free(s->offsets); free(s->slots); free(s->scratch); free(s);
 }
 
 /* Character classes for the inner loops. */
@@ -154,6 +229,19 @@ static void make_classes(void) {
         CLASS[i] = c;
     }
     class_ready = 1;
+}
+
+EXPORT Scanner *hb_new(int32_t keep_python) {
+    Scanner *s = calloc(1, sizeof(Scanner));
+    if (!s) return NULL;
+    s->keep_python = keep_python;
+    if (!rehash(s)) { free(s); return NULL; }
+    if (!class_ready) make_classes();
+    hb_intern(s, "", 0);                                /* id 0 is the empty string */
+    s->ph_X = hb_intern(s, "X", 1);
+    s->ph_M = hb_intern(s, "M", 1);
+    s->cat_python = hb_intern(s, "python_function", 15);
+    return s;
 }
 
 typedef struct { const char *p, *end; int flags, odd; const char *bad; } In;
@@ -326,9 +414,14 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs; } Args;
+typedef struct { Span device, stream, kernel, label, shape[4], config[4]; } Args;
 
-static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
+/* Whether a string is text as it stands: no escapes, UTF-8. */
+static int plain(const char *a, const char *b) {
+    return !memchr(a, '\\', (size_t)(b - a)) && valid_utf8(a, b);
+}
+
+static int read_args(In *in, Row *row, Args *args) {
     const char *k, *ke, *a, *b;
     int r;
     skip_space(in);
@@ -355,25 +448,25 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
         case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
-        case 'd': if (KEY("device") && !null) row->device = hb_intern(s, a, b - a); break;
+        case 'd': if (KEY("device") && !null) args->device = span; break;
         case 's':
-            if (KEY("stream") && !null) row->stream = hb_intern(s, a, b - a);
-            else if (KEY("shared memory")) args->shared = span;
+            if (KEY("stream") && !null) args->stream = span;
+            else if (KEY("shared memory")) args->config[2] = span;
             break;
-        case 'g': if (KEY("grid")) args->grid = span; break;
+        case 'g': if (KEY("grid")) args->config[0] = span; break;
         case 'b':
-            if (KEY("block")) args->block = span;
+            if (KEY("block")) args->config[1] = span;
             else if (KEY("bytes") && !null) { if (to_int(a, b, &row->bytes)) row->flags |= HAS_BYTES; else in->odd = 1; }
             break;
-        case 'r': if (KEY("registers per thread")) args->regs = span; break;
-        case 'k': if (KEY("kernel") && *a == '"') { kernel->a = a + 1; kernel->b = b - 1;
-                      if (memchr(a, '\\', (size_t)(b - a)) || !valid_utf8(a, b)) in->odd = 1; } break;
+        case 'r': if (KEY("registers per thread")) args->config[3] = span; break;
+        case 'k': if (KEY("kernel") && *a == '"') { args->kernel = (Span){a + 1, b - 1}; in->odd |= !plain(a, b); } break;
+        case 'n': if (KEY("name") && !null) args->label = span; break;
         case 'I':
-            if (KEY("Input Dims") || KEY("Input dims")) args->dims = span;
-            else if (KEY("Input type")) args->types = span;
-            else if (KEY("Input Strides")) args->strides = span;
+            if (KEY("Input Dims") || KEY("Input dims")) args->shape[0] = span;
+            else if (KEY("Input type")) args->shape[1] = span;
+            else if (KEY("Input Strides")) args->shape[2] = span;
             break;
-        case 'C': if (KEY("Concrete Inputs")) args->concrete = span; break;
+        case 'C': if (KEY("Concrete Inputs")) args->shape[3] = span; break;
         default: break;
         }
         skip_space(in);
@@ -400,11 +493,18 @@ static int32_t join(Scanner *s, const Span *t) {
     return hb_intern(s, s->scratch, n);
 }
 
+static int32_t intern(Scanner *s, Span text) { return text.a ? hb_intern(s, text.a, text.b - text.a) : -1; }
+
+/* Whether an id is a number, a plain string, or not there. */
+static int is_id(Span id) {
+    return !id.a || *id.a == '-' || (*id.a >= '0' && *id.a <= '9') || (*id.a == '"' && plain(id.a, id.b));
+}
+
 /* One event at in->p ('{'). Appends a row if it is a plain X event of a kept category. */
 static int read_event(Scanner *s, In *in) {
     Row row;
     Args args;
-    Span kernel = {NULL, NULL}, name = {NULL, NULL};
+    Span name = {NULL, NULL}, pid = {NULL, NULL}, tid = {NULL, NULL};
     const char *k, *ke, *a, *b;
     int32_t ph = 0, cat = 0;
     int r;
@@ -426,7 +526,7 @@ static int read_event(Scanner *s, In *in) {
         in->p++;
         skip_space(in);
         if (in->p >= in->end) return 0;
-        if (KEY("args")) { if ((r = read_args(in, &row, &args, &kernel, s)) <= 0) return r; }
+        if (KEY("args")) { if ((r = read_args(in, &row, &args)) <= 0) return r; }
         else if (KEY("name") && *in->p == '"') {
             if ((r = read_string(in, &a, &b, 1)) <= 0) return r;
             name.a = a; name.b = b;
@@ -438,8 +538,8 @@ static int read_event(Scanner *s, In *in) {
             int null = b - a == 4 && !memcmp(a, "null", 4);
             if (KEY("ts") && !null) { if (to_ns(a, b, &row.ts)) row.flags |= HAS_TS; else in->odd = 1; }
             else if (KEY("dur") && !null) { if (to_ns(a, b, &row.dur)) row.flags |= HAS_DUR; else in->odd = 1; }
-            else if (KEY("pid") && !null) row.pid = hb_intern(s, a, b - a);
-            else if (KEY("tid") && !null) row.tid = hb_intern(s, a, b - a);
+            else if (KEY("pid") && !null) pid = (Span){a, b};
+            else if (KEY("tid") && !null) tid = (Span){a, b};
             else if (KEY("name") || KEY("ph") || KEY("cat")) in->odd = 1;
         }
         skip_space(in);
@@ -449,21 +549,27 @@ static int read_event(Scanner *s, In *in) {
         in->bad = in->p;
         return -1;
     }
-    if (in->odd || (in->flags & (CONTROL | NONFINITE)) || ph == s->ph_M) { in->odd = 1; return 1; }
-    row.index = s->events++;
-    if (!hb_count(s, ph, cat, 1)) return -2;
+    if (in->odd || (in->flags & (CONTROL | NONFINITE))) { in->odd = 1; return 1; }
+    if (ph == s->ph_M && name.b - name.a == 11 && !memcmp(name.a, "thread_name", 11) && args.label.a) {
+        Span label = {args.label.a + 1, args.label.b - 1};
+        if (!is_id(pid) || !is_id(tid) || label.a[-1] != '"' || !plain(label.a, label.b)) { in->odd = 1; return 1; }
+        if (!hb_name(s, pid.a, (int32_t)(pid.b - pid.a), tid.a, (int32_t)(tid.b - tid.a), label.a, (int32_t)(label.b - label.a))) return -2;
+    }
+    row.index = s->part.events++;
+    if (!hb_count(s, ph, cat)) return -2;
     if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
     row.category = cat;
     row.flags |= in->flags;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
-    if (kernel.a) row.kernel = hb_intern(s, kernel.a, kernel.b - kernel.a);
-    Span shape[4] = {args.dims, args.types, args.strides, args.concrete};
-    Span config[4] = {args.grid, args.block, args.shared, args.regs};
-    row.shape = join(s, shape);
-    row.config = join(s, config);
-    if (row.shape == -2 || row.config == -2 || row.name == -2) return -2;
-    if (!grow((void **)&s->rows, &s->cap_rows, s->n_rows + 1, sizeof(Row))) return -2;
-    s->rows[s->n_rows++] = row;
+    row.kernel = intern(s, args.kernel);
+    row.pid = intern(s, pid);
+    row.tid = intern(s, tid);
+    row.device = intern(s, args.device);
+    row.stream = intern(s, args.stream);
+    row.shape = join(s, args.shape);
+    row.config = join(s, args.config);
+    if (row.name == -2 || row.kernel == -2 || row.pid == -2 || row.tid == -2 || row.device == -2 ||
+        row.stream == -2 || row.shape == -2 || row.config == -2 || !hb_add(s, &row)) return -2;
     return 1;
 }
 
@@ -471,14 +577,13 @@ static int read_event(Scanner *s, In *in) {
  * status: NEED_MORE | END (after the ']') | ODD (event odd_start..odd_end is whole but not plain) |
  * BAD (no JSON at bad_at, in the event that starts at odd_start) | NO_MEMORY. */
 EXPORT int64_t hb_scan(Scanner *s, const char *buf, int64_t len, int64_t start) {
-    if (!class_ready) make_classes();
     In in = {buf + start, buf + len, 0, 0, NULL};
     int comma = 0;
     for (;;) {
         const char *before = in.p;
         while (in.p < in.end && ((CLASS[U(*in.p)] & C_SPACE) || *in.p == ',')) { comma |= *in.p == ','; in.p++; }
         if (in.p >= in.end) { s->status = NEED_MORE; return before - buf; }
-        if (*in.p == ']') { s->trailing_commas += comma; s->status = END; return in.p + 1 - buf; }
+        if (*in.p == ']') { s->part.trailing_commas += comma; s->status = END; return in.p + 1 - buf; }
         const char *event = in.p;
         s->odd_start = event - buf;
         if (*event != '{') { s->status = BAD; s->bad_at = event - buf; return event - buf; }

@@ -111,16 +111,24 @@ class Scanner(Protocol):
         """Count one event by the ids of its `ph` and `cat`."""
         ...
 
+    def name_thread(self, pid: str, tid: str, name: str) -> None:
+        """Note what the metadata calls a thread, by the JSON texts of its ids."""
+        ...
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Events by (ph, cat)."""
         ...
 
     def rows(self) -> Rows:
-        """All rows so far, in the order of the file."""
+        """All rows, in the order of the file; once, before the next three."""
         ...
 
     def strings(self) -> list[str]:
         """All strings, by id."""
+        ...
+
+    def thread_names(self) -> dict[tuple[str, str], str]:
+        """The last names of threads by the JSON texts of pid and tid, at least of those in rows."""
         ...
 
     def add(self, row: tuple[Any, ...]) -> None:

@@ -175,16 +175,22 @@ class Unread:
         unknown_calls: Events by category, of unknown ones, that were taken for calls.
         not_read: Events with a duration by category, of unknown ones, that are in no figure.
         begin_end: Begin and end events by category; none is read.
+        overhead_ns: What the profiler says that it took itself.
+        window: When the recording began and ended, as the profiler says; None if it does not.
     """
 
     twice: int
     unknown_calls: Mapping[str, int]
     not_read: Mapping[str, int]
     begin_end: Mapping[str, int]
+    overhead_ns: int
+    window: tuple[int, int] | None
 
 
 def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
     """Count what of a trace is in no figure, or only by its looks."""
+    overhead, spans = _durations(trace, "overhead"), _durations(trace, "trace")
+    window = (int(spans[0].min()), int((spans[0] + spans[1]).max())) if len(spans[0]) else None
     unknown: Counter[str] = Counter()
     begin_end: Counter[str] = Counter()
     for (ph, category), count in trace.counts.items():
@@ -192,4 +198,18 @@ def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
             begin_end[category] += count
         elif ph == "X" and not is_known_category(category.lower()):
             unknown[category.lower()] += count
-    return Unread(twice, unknown_calls, unknown - unknown_calls, begin_end)
+    return Unread(
+        twice,
+        unknown_calls,
+        unknown - unknown_calls,
+        begin_end,
+        int(np.maximum(overhead[1], 0).sum()),
+        window,
+    )
+
+
+def _durations(trace: Trace, category: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Starts and durations of the events of a category."""
+    ids = [i for i, name in trace.categories().items() if name == category]
+    rows = trace.rows[np.isin(trace.rows["category"], ids)]
+    return rows["ts"].astype(np.int64), rows["dur"].astype(np.int64)

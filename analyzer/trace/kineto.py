@@ -14,8 +14,10 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from analyzer.trace import native_scanner, repair
-from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Scanner
+from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Rows, Scanner
 from analyzer.trace.events import Finding, FindingKind, Trace, finding
 from analyzer.trace.native_scanner import NativeScanner
 from analyzer.trace.pure_scanner import PureScanner
@@ -139,7 +141,6 @@ class _Document:
         self.number = number
         self.keep_python = options.keep_python
         self.found: dict[str, tuple[int, int]] = {}
-        self.thread_names: dict[tuple[str, str], str] = {}
         lib = native_scanner.library()
         self.scanner: Scanner = (
             NativeScanner(lib, self.keep_python, self._odd)
@@ -178,16 +179,17 @@ class _Document:
         if not has_time.all():
             self.found["no_time"] = (int((~has_time).sum()), -1)
             rows = rows[has_time]
+        strings = self.scanner.strings()
         trace = Trace(
             path=self.path,
             document=self.number,
             rows=rows,
-            strings=self.scanner.strings(),
+            strings=strings,
             counts=self.scanner.counts(),
             events=self.scanner.events,
             json_bytes=feed.place() - began,
             metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
-            thread_names=self.thread_names,
+            thread_names=_names_of_threads(self.scanner.thread_names(), rows, strings),
         )
         if self.scanner.trailing_commas:
             self.found["trailing_comma"] = (1, feed.place())
@@ -198,7 +200,7 @@ class _Document:
                 "Was the profiler on while the work ran?"
             )
         trace.findings = [_finding(code, *value) for code, value in self.found.items()]
-        del self.scanner  # it calls back to here: without the circle its memory goes with the rows
+        del self.scanner  # it calls back to here: without the circle its memory goes now
         return trace
 
     # -- before and after the events
@@ -320,8 +322,7 @@ class _Document:
         if event.get("ph") == "M" and event.get("name") == "thread_name" and isinstance(args, dict):
             name = cast("dict[str, Any]", args).get("name")
             if isinstance(name, str):
-                key = (_token(event.get("pid")), _token(event.get("tid")))
-                self.thread_names[key] = name.strip()
+                self.scanner.name_thread(_token(event.get("pid")), _token(event.get("tid")), name)
         return True
 
     def _skip_bad(self) -> bool:
@@ -387,6 +388,25 @@ class _Document:
         else:
             self.note("array_without_end", feed.place())
         feed.at = len(feed.buffer)
+
+
+def _names_of_threads(
+    names: dict[tuple[str, str], str], rows: Rows, strings: list[str]
+) -> dict[tuple[str, str], str]:
+    """The names of threads that have rows: a trace may name any number of others."""
+    if not names:
+        return {}
+
+    def texts(column: str) -> set[str]:
+        ids: list[int] = np.unique(rows[column]).tolist()
+        return {strings[i] if i >= 0 else "" for i in ids}
+
+    pids, tids = texts("pid"), texts("tid")
+    return {
+        (pid, tid): name.strip()
+        for (pid, tid), name in names.items()
+        if pid in pids and tid in tids
+    }
 
 
 def _show(text: bytes) -> str:

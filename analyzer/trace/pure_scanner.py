@@ -95,6 +95,7 @@ class PureScanner:
         self._rows: list[tuple[Any, ...]] = []
         self._done: list[Rows] = []
         self._counts: dict[tuple[int, int], int] = defaultdict(int)
+        self._thread_names: dict[tuple[str, str], str] = {}
         self.events = 0
         self.trailing_commas = 0
         self.odd_start = self.bad_at = 0
@@ -113,6 +114,12 @@ class PureScanner:
     def counts(self) -> dict[tuple[str, str], int]:
         strings = self.strings()
         return {(strings[ph], strings[cat]): n for (ph, cat), n in self._counts.items()}
+
+    def name_thread(self, pid: str, tid: str, name: str) -> None:
+        self._thread_names[pid, tid] = name
+
+    def thread_names(self) -> dict[tuple[str, str], str]:
+        return self._thread_names
 
     def strings(self) -> list[str]:
         return [text.decode("utf-8", "backslashreplace") for text in self._ids]

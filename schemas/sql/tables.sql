@@ -1,4 +1,4 @@
--- The normalized store, version 3. One run has many traces; ids are ordinals within a run, so that a
+-- The normalized store, version 4. One run has many traces; ids are ordinals within a run, so that a
 -- run can be deleted and written again. No constraint, ENUM, sequence or default is relied on:
 -- `analyzer verify` checks what they would promise. Times are integer nanoseconds on the trace's
 -- clock; durations integer nanoseconds. NULL is unknown. "Kineto: ..." names the field a column is from.
@@ -90,6 +90,24 @@ CREATE TABLE IF NOT EXISTS trace_quality (
   count BIGINT,
   place VARCHAR,                 -- first place seen (byte offset or event index), NULL if none
   message VARCHAR                -- one line: what was found, where, what it means
+);
+
+-- What the trace can prove: one row for each trace and check. Figures are groups of columns, named in
+-- docs/schema.md: device_time, device_idle, hdbi, launch_time, launches, host_cost, step_time, host_time.
+CREATE TABLE IF NOT EXISTS checks (
+  run_id VARCHAR,
+  trace_id INTEGER,
+  name VARCHAR,                  -- e.g. graph_launches, dropped_events, truncated
+  verdict VARCHAR,               -- ok | touched (a figure is not what it seems) | unknown (cannot tell)
+  count BIGINT,                  -- how often it was seen
+  total BIGINT,                  -- of how many; NULL without a whole
+  share DOUBLE,                  -- count / total, or of time; NULL without a whole
+  found VARCHAR,                 -- what was found, in a clause; '' if nothing
+  at_least VARCHAR[],            -- figures that are a lower bound
+  at_most VARCHAR[],             -- figures that are an upper bound
+  not_judged VARCHAR[],          -- figures of which not even a bound holds
+  effect VARCHAR,                -- what follows, a sentence; NULL if nothing was found
+  remedy VARCHAR                 -- what to do about it
 );
 
 CREATE TABLE IF NOT EXISTS names (

@@ -87,7 +87,7 @@ def test_a_job_that_kills_every_worker_fails_and_its_original_is_kept(
 
 
 def test_a_conversion_that_takes_too_long_is_stopped(folder: Folder, large: bytes) -> None:
-    folder.server.start("--job-seconds", "0.5")
+    folder.server.start("--job-seconds", "0.001")
     with folder.server.client(folder.token) as client:
         job = client.upload(large)
         assert job["state"] == "failed"

@@ -1,12 +1,14 @@
 """Whatever ends a server, its workers or its disk: nothing that it acknowledged is lost, every run
 is whole or absent, and it goes on when it is back.
 
-Moments are random within the phase that a test is about; the seeds are fixed, the scheduler is not.
+Moments are random within the phase that a test is about, which is waited for: no test depends on
+how fast the machine is. The seeds are fixed, the scheduler is not.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import random
 import resource
 import shutil
@@ -14,7 +16,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,7 +54,7 @@ class Client(threading.Thread):
     `acknowledged` are the hashes that the server has named; `pieces` counts answers of the server.
     """
 
-    def __init__(self, url: str, archives: list[Archive], piece_bytes: int = 1 << 30) -> None:
+    def __init__(self, url: str, archives: Iterable[Archive], piece_bytes: int = 1 << 30) -> None:
         super().__init__(daemon=True)
         self.acknowledged: list[str] = []
         self.pieces = 0
@@ -84,6 +86,30 @@ class Client(threading.Thread):
             raise self.error
 
 
+class Supply:
+    """Archives for a client, as many as it turns out to take: that depends on the machine's speed.
+
+    `given` are those that it has been given so far.
+    """
+
+    def __init__(self, samples_dir: Path, folder: Path) -> None:
+        self.given: list[Archive] = []
+        self._samples_dir = samples_dir
+        self._folder = folder
+        self._waiting: queue.SimpleQueue[Archive | None] = queue.SimpleQueue()
+
+    def __iter__(self) -> Iterator[Archive]:
+        return iter(self._waiting.get, None)
+
+    def more(self, count: int) -> None:
+        for archive in make_archives(self._samples_dir, self._folder, count, len(self.given)):
+            self.given.append(archive)
+            self._waiting.put(archive)
+
+    def end(self) -> None:
+        self._waiting.put(None)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[TeamServer]:
     live = TeamServer(tmp_path / "data", "--workers", "2", port=free_port())
@@ -91,17 +117,56 @@ def server(tmp_path: Path) -> Iterator[TeamServer]:
     live.kill(with_workers=True)
 
 
-def make_archives(samples_dir: Path, folder: Path, count: int) -> list[Archive]:
+def make_archives(samples_dir: Path, folder: Path, count: int, first: int = 0) -> list[Archive]:
     return [
         open_archive(make_distinct_run(samples_dir / SAMPLE, folder / f"run-{number}", number))
-        for number in range(count)
+        for number in range(first, first + count)
     ]
+
+
+def halt_at_work(
+    server: TeamServer,
+    supply: Supply,
+    dice: random.Random,
+    phase: Callable[[], object],
+    longest_s: float,
+) -> list[int]:
+    """Stop the server and its workers as they are, at a random moment at which conversions run.
+
+    Args:
+        phase: Something that is another value when the phase has begun in which the moment is.
+        longest_s: From then on; less each time that it turned out to be too late.
+
+    Returns:
+        The workers.
+    """
+    assert server.process is not None
+    while True:
+        before = phase()
+        supply.more(3)
+        wait_for(lambda before=before: phase() != before, "the phase to be met")
+        time.sleep(dice.random() * longest_s)
+        halted = [server.process.pid, *server.workers()]
+        for pid in halted:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        if server.interrupted():
+            return halted[1:]
+        let_go(halted)
+        longest_s /= 2
+
+
+def let_go(halted: Iterable[int]) -> None:
+    for pid in halted:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def kill_and_check(server: TeamServer, client: Client, with_workers: bool) -> None:
     """Kill it; whatever it had acknowledged by then is on the disk, and the store is sound."""
     left = server.workers()
     server.kill(with_workers)
+    let_go(left)  # if they were halted
     wait_for(lambda: all(gone(pid) for pid in left), "workers ended")
     server.check_originals(list(client.acknowledged))
     server.check_store()
@@ -139,24 +204,27 @@ def test_a_server_killed_while_uploads_come_in_loses_nothing(
     finish_and_check(server, client, archives)
 
 
+def conversions_begun(server: TeamServer) -> int:
+    return sum(line["event"] == "job started" for line in list(server.log))
+
+
 @pytest.mark.parametrize("with_workers", [False, True])
 def test_a_server_killed_while_it_converts_leaves_whole_runs_and_converts_the_rest(
     server: TeamServer, samples_dir: Path, tmp_path: Path, with_workers: bool
 ) -> None:
     dice = random.Random(2)
-    archives = make_archives(samples_dir, tmp_path, 30)  # enough for any machine's speed
-    client = Client(server.url, archives)
-    interrupted = 0
+    supply = Supply(samples_dir, tmp_path)
+    client = Client(server.url, supply)
     server.start()
     client.start()
     for _ in range(3):
-        wait_for(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
-        time.sleep(dice.random() * 1.4)  # a second passes until a worker is ready
+        # A second passes until a worker is ready.
+        halt_at_work(server, supply, dice, lambda: conversions_begun(server), 1.4)
         kill_and_check(server, client, with_workers)
-        interrupted += server.interrupted()
+        assert server.interrupted()
         server.start()
-    finish_and_check(server, client, archives)
-    assert interrupted >= 2
+    supply.end()
+    finish_and_check(server, client, supply.given)
 
 
 @pytest.mark.parametrize("with_workers", [False, True])
@@ -165,24 +233,24 @@ def test_a_server_killed_while_a_run_is_committed_leaves_it_whole_or_absent(
 ) -> None:
     """A commit is on its way while DuckDB writes its log beside the store, and into the store."""
     dice = random.Random(3)
-    archives = make_archives(samples_dir, tmp_path, 24)
-    client = Client(server.url, archives)
-    log = server.store().with_name("store.duckdb.wal")
-    interrupted = 0
+    supply = Supply(samples_dir, tmp_path)
+    client = Client(server.url, supply)
+    store = server.store()
+
+    def committed() -> object:
+        # The first time it is the making of the store that is interrupted.
+        log = store.with_name("store.duckdb.wal")
+        return written(store), written(log), any(store.parent.glob(".*.new"))
+
     server.start()
     client.start()
-    for number in range(4):
-        before = written(log)
-        # The first time it is the making of the store that is interrupted.
-        while not (any(log.parent.glob(".*.new")) if number == 0 else written(log) > before):
-            assert server.process is not None
-            assert server.process.poll() is None
-        time.sleep(dice.random() * 0.07)
+    for _ in range(4):
+        halt_at_work(server, supply, dice, committed, 0.07)
         kill_and_check(server, client, with_workers)
-        interrupted += server.interrupted()
+        assert server.interrupted()
         server.start()
-    finish_and_check(server, client, archives)
-    assert interrupted >= 2
+    supply.end()
+    finish_and_check(server, client, supply.given)
 
 
 def test_what_a_killed_maker_of_a_store_left_hinders_nobody(
@@ -220,18 +288,20 @@ def test_a_killed_worker_costs_a_conversion_an_attempt_and_nothing_else(
     server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     dice = random.Random(1)
-    archives = make_archives(samples_dir, tmp_path, 24)
-    client = Client(server.url, archives)
+    supply = Supply(samples_dir, tmp_path)
+    client = Client(server.url, supply)
     server.start()
     client.start()
-    for _ in range(3):
-        wait_for(lambda: server.get("jobs?state=running")["jobs"], "a conversion runs")
-        worker = dice.choice(wait_for(server.workers, "workers run"))
-        time.sleep(dice.random() * 1.2)
-        with suppress(ProcessLookupError):
+    kills = 0
+    while kills < 2 or not server.event("worker ended"):  # a third time fails a conversion
+        at_work = halt_at_work(server, supply, dice, lambda: conversions_begun(server), 1.2)
+        assert server.process is not None
+        for worker in at_work:
             os.kill(worker, signal.SIGKILL)
-    finish_and_check(server, client, archives)
-    assert server.event("worker ended")
+        let_go([server.process.pid])
+        kills += 1
+    supply.end()
+    finish_and_check(server, client, supply.given)
 
 
 def test_a_client_that_falls_asleep_in_the_middle_goes_on_when_it_wakes_up(
@@ -302,15 +372,17 @@ def test_a_disk_that_fills_up_while_runs_are_converted_leaves_whole_runs(
     """With room again, with or without a new start, each run is converted."""
     archives = make_archives(samples_dir, tmp_path, 6)
     with small_disk(server.data, 100 << 20):
-        server.start()
+        server.start("--workers", "1")
         client = Client(server.url, archives)
         client.start()
+        halted = wait_for(server.workers, "a conversion")
+        os.kill(halted[0], signal.SIGSTOP)  # until the disk is full
         client.finish()
         filler = fill(server.data)
+        let_go(halted)
         wait_for(
             lambda: any(" full" in line for line in server.stderr), "the disk is seen to be full"
         )
-        time.sleep(0.5)
         server.check_originals(client.acknowledged)
         if killed:
             kill_and_check(server, client, with_workers=False)

@@ -121,6 +121,8 @@ def hdbi(report: RunSummary, part: StepTotals) -> None:
     """The verdict, and HDBI on its scale."""
     verdict = report.verdict
     st.subheader("Is it host-bound?", anchor=False)
+    if report.evidence.sentence:
+        st.warning(format.prose(report.evidence.sentence), icon=":material/warning:")
     st.markdown(format.plain(verdict.sentence))
     if part.hdbi is not None:
         components.chart(
@@ -376,7 +378,7 @@ def main() -> None:
     totals = report.totals
     hdbi(report, part)
     figures(part, totals)
-    if totals.kernels:
+    if totals.kernels and "hdbi" not in report.evidence.bounds:
         for line in advice(part, totals.launch_floor_ns):
             st.markdown(f"- {line}")
     left, right = st.columns(2, gap="large")

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -50,6 +50,8 @@ class Database:
         self._place = place
         self._patience_s = patience_s
         self._mine = threading.local()
+        # Who waits for SQLite itself looks again after longer and longer pauses, in no order.
+        self._turn = nullcontext() if engines.schema else threading.Lock()
         self._reader = None if engines.schema else Reader(engines.reading)
         self._liveness: Liveness | None = None
 
@@ -65,6 +67,7 @@ class Database:
         """
         with (
             self._errors(),
+            self._turn,
             self._again(self.engines.writing.connect) as connection,
             connection.begin(),
         ):

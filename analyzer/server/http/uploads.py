@@ -185,16 +185,32 @@ async def patch(
     if kind != "application/offset+octet-stream":
         raise HTTPException(415, "send `Content-Type: application/offset+octet-stream`.")
     service = service_of(request)
-    row = await run_in_threadpool(_find, service, who, upload)
-    if not row.is_stored:
-        await run_in_threadpool(service.uploads.quotas.check_queue, who.team)
-        try:
-            return await _receive(service, row, upload_offset, request)
-        except Ended:
-            row = await run_in_threadpool(_find, service, who, upload)
+    row, writer, stream = await run_in_threadpool(
+        _begin, service, who, upload, upload_offset, request.headers.get("content-length", "")
+    )
+    if writer is not None and stream is not None:
+        return await _receive(service, row, upload_offset, request, writer, stream)
     if upload_offset != row.size:
         raise WrongOffset(f"this upload is complete with {row.size} bytes.")
     return _acknowledged(row)
+
+
+def _begin(
+    service: Service, who: Principal, upload: str, offset: int, announced: str
+) -> tuple[Upload, AbstractContextManager[IO[bytes]] | None, IO[bytes] | None]:
+    """The upload, and its file open at the offset; none if its content is here already."""
+    row = _find(service, who, upload)
+    if not row.is_stored:
+        service.uploads.quotas.check_queue(who.team)
+        if announced.isdigit() and offset + int(announced) > row.size:
+            coming = offset + int(announced)
+            raise TooLarge(f"{row.size} bytes were announced, {coming} would come.")
+        writer: AbstractContextManager[IO[bytes]] = service.uploads.writer(row, offset)
+        try:
+            return row, writer, writer.__enter__()
+        except Ended:
+            row = _find(service, who, upload)
+    return row, None, None
 
 
 def _acknowledged(row: Upload) -> Response:
@@ -204,13 +220,15 @@ def _acknowledged(row: Upload) -> Response:
     )
 
 
-async def _receive(service: Service, row: Upload, offset: int, request: Request) -> Response:
+async def _receive(
+    service: Service,
+    row: Upload,
+    offset: int,
+    request: Request,
+    writer: AbstractContextManager[IO[bytes]],
+    stream: IO[bytes],
+) -> Response:
     """Append what the request brings; the last byte makes it an original."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and offset + int(announced) > row.size:
-        raise TooLarge(f"{row.size} bytes were announced, {offset + int(announced)} would come.")
-    writer: AbstractContextManager[IO[bytes]] = service.uploads.writer(row, offset)
-    stream = await run_in_threadpool(writer.__enter__)
     error: BaseException | None = None
     try:
         offset = await _append(service, row, offset, request, stream)

@@ -181,6 +181,11 @@ WITH broken AS (
   LEFT JOIN traces AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
   WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
   UNION ALL
+  SELECT source.run_id, 'checks.trace_id' AS source, 'traces' AS target, source.trace_id AS id
+  FROM checks AS source
+  LEFT JOIN traces AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
+  WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
   SELECT source.run_id, 'matches.kernel_id' AS source, 'kernels' AS target, source.kernel_id AS id
   FROM matches AS source
   LEFT JOIN kernels AS target ON target.run_id = source.run_id AND target.kernel_id = source.kernel_id
