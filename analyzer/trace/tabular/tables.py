@@ -103,7 +103,7 @@ class SqliteTables:
             names = self._connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
             ).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # its message may quote what is no text
             raise _damaged(path) from error
         self._columns = {_text(name): self._columns_of(_text(name)) for (name,) in names}
         self._rows_read = 0
@@ -161,7 +161,7 @@ class SqliteTables:
     def _columns_of(self, table: str) -> frozenset[str]:
         try:
             rows = self._connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeError):
             return frozenset()  # it cannot be read, so it has nothing to offer
         return frozenset(_text(row[1]) for row in rows)
 
@@ -173,7 +173,7 @@ class SqliteTables:
                 try:
                     query = f"SELECT max(rowid) FROM {_quoted(table)}"
                     last: Any = self._connection.execute(query).fetchone()[0]
-                except sqlite3.Error:
+                except (sqlite3.Error, UnicodeError):
                     continue
                 total += last if isinstance(last, int) and last > 0 else 0
         return max(total, 1)

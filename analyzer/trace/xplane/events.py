@@ -8,19 +8,21 @@ that it carries; its own time on the host is not recorded, so it covers the call
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_DUR, HAS_TS
 from analyzer.trace.events import DEVICE_CATEGORIES, is_call_category
 from analyzer.trace.reader import ReadOptions
 from analyzer.trace.stream import TraceError
 from analyzer.trace.tabular.report import OP, Category, Column, Events, Report, config_text
-from analyzer.trace.tabular.tables import MISSING, PIECE_ROWS
-from analyzer.trace.xplane.space import Event, Line, Plane, Stats, Value, line_of
+from analyzer.trace.tabular.tables import MISSING, Ints
+from analyzer.trace.xplane.space import Line, Plane, Stats, Value, line_of
 
 _GPU = re.compile(r"/device:GPU:(\d{1,6})")
 _OTHER_DEVICE = re.compile(r"/device:(?!CUSTOM)|/virtualdevice:")
@@ -49,7 +51,13 @@ _COPY_KINDS = {
 _MOST_NS = 1 << 62
 _DIGITS = re.compile(r"\d{1,18}")
 _DRIVER_CALL = re.compile(r"cu[A-Z]")
-_MARKS = ("cpu_op", "user_annotation", "step_annotation", "python_function")
+_CATEGORIES = (
+    *("kernel", "gpu_memcpy", "gpu_memset", "gpu_graph"),
+    *("cuda_runtime", "cuda_driver"),
+    *("cpu_op", "user_annotation", "step_annotation", "python_function"),
+    # In no figure.
+    *("instant", "overhead", "trace", "unknown device event"),
+)
 _LAUNCHED = ("kernel", "gpu_memcpy", "gpu_memset")
 # The category of a device event by the first of these stats that it has.
 _BY_STAT = {
@@ -59,29 +67,24 @@ _BY_STAT = {
     "cuda_graph_exec_id": "gpu_graph",
     "hlo_op": "kernel",
 }
+_STATS = (*_BY_STAT, "step_num")
 _NOT_RUN = re.compile(r"Memory(?:Alloc|Free|Residency)|Host(?:Unr|R)egister|Overhead")
 
 
-@dataclass
-class _Rows:
-    """Events of one kind, as lists until there are enough for a piece."""
+@dataclass(frozen=True)
+class _Kind:
+    """What all events have that differ in time and correlation alone.
 
-    category: Category
-    columns: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    Attributes:
+        is_kept: Else the events are counted only.
+    """
 
-    def add(self, **values: int) -> None:
-        for name, value in values.items():
-            self.columns.setdefault(name, []).append(value)
-        if len(self.columns["start"]) >= PIECE_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        if not self.columns:
-            return
-        columns: dict[str, Column] = {n: np.array(v, np.int64) for n, v in self.columns.items()}
-        columns["process"] = np.zeros(len(columns["start"]), np.int64)
-        self.category.add(**columns)
-        self.columns = {}
+    category: str
+    is_kept: bool = False
+    name: int = -1
+    op: int = -1
+    bytes: int = MISSING
+    config: int = -1
 
 
 class ProfileEvents:
@@ -98,7 +101,7 @@ class ProfileEvents:
         self.other_devices = 0
         self._path = path
         self._options = options
-        self._rows: dict[str, _Rows] = {}
+        self._categories: dict[str, Category] = {}
 
     def add(self, plane: Plane) -> Iterator[int]:
         """Take the events of a plane; yields the bytes of each of its lines behind it.
@@ -108,33 +111,44 @@ class ProfileEvents:
             TraceError: There are more events than are read.
         """
         gpu = _GPU.fullmatch(plane.name)
-        is_other = _OTHER_DEVICE.match(plane.name) is not None
+        is_other = not gpu and _OTHER_DEVICE.match(plane.name) is not None
         if not gpu and not is_other and plane.name not in _HOST_THREADS:
             return
-        names, stats = plane.event_names(), Stats(plane.stat_names())
+        names, stats = plane.event_names(), Stats(plane.stat_names(), _STATS)
         for data in plane.lines:
             line = line_of(data)
-            marks = _Marks()
-            for event in line.events():
+            stream = _STREAM.match(line.name)
+            kinds: list[_Kind] = []
+            known: dict[tuple[object, ...], int] = {}
+            rows = _Rows()
+            for name_id, start, dur, correlation, encoded in line.events(stats):
                 self._count_one()
-                name = names.get(event.name_id, "")
-                if not gpu and is_other:
+                if is_other:
                     self.other_devices += 1
-                elif not -_MOST_NS < event.start < event.start + max(event.dur, 1) < _MOST_NS:
+                    continue
+                if not -_MOST_NS < start < start + max(dur, 1) < _MOST_NS:
                     self.report.without_time += 1
-                    self._count("X", "trace")
-                elif gpu:
-                    self._add_device(int(gpu[1]), line, name, event, stats.of(event.stats))
-                else:
-                    self._add_host(line, name, event, stats.of(event.stats), marks)
-            self._add_marks(line, marks)
+                    self.report.counts[0]["X", "trace"] += 1
+                    continue
+                key = (name_id, correlation is None, dur == 0, *encoded)
+                kind = known.get(key)
+                if kind is None:
+                    name, own = names.get(name_id, ""), stats.of(encoded)
+                    if gpu:
+                        made = self._device_kind(name, own, is_stream=stream is not None)
+                    elif correlation is None:
+                        made = self._mark_kind(name, own, line, is_instant=dur == 0)
+                    else:
+                        made = self._call_kind(name, own)
+                    kind = known[key] = len(kinds)
+                    kinds.append(made)
+                rows.add(start, dur, MISSING if correlation is None else correlation, kind)
+            self._add_rows(rows, kinds, gpu[1] if gpu else "", stream[1] if stream else line.id)
             yield len(data)
 
     def finished(self) -> Report:
         """Return all events, with an operator around each call that is known to be one's."""
-        for rows in self._rows.values():
-            rows.flush()
-        found = {name: rows.category.events(0) for name, rows in self._rows.items()}
+        found = {name: category.events(0) for name, category in self._categories.items()}
         device = [found[name] for name in _LAUNCHED if name in found]
         known = [self._ops(call, device) for name, call in found.items() if is_call_category(name)]
         self.report.events = [events for events in (*found.values(), *known) if len(events)]
@@ -174,121 +188,107 @@ class ProfileEvents:
                 "profile fewer steps."
             )
 
-    def _count(self, ph: str, category: str) -> None:
-        self.report.counts[0][ph, category] += 1
-
-    def _add(self, category: str, **values: int) -> None:
-        if category not in self._rows:
-            self._rows[category] = _Rows(Category(category))
-        self._rows[category].add(**values)
+    def _add_rows(self, rows: _Rows, kinds: list[_Kind], gpu: str, on: str | int) -> None:
+        """Add the events of a line: of a stream of a GPU, or of a thread."""
+        if not kinds:
+            return
+        start, dur, correlation, kind = rows.columns()
+        category = np.array([_CATEGORIES.index(k.category) for k in kinds], np.int8)[kind]
+        if not gpu:
+            _take_inner_marks(start, dur, category)
+        flags = np.where(correlation == MISSING, 0, HAS_CORRELATION) | HAS_TS | HAS_DUR
+        size = np.array([k.bytes for k in kinds], np.int64)[kind]
+        columns: dict[str, Column] = {
+            "start": start,
+            "dur": dur,
+            "correlation": correlation,
+            "bytes": size,
+            "flags": (flags | np.where(size == MISSING, 0, HAS_BYTES)).astype(np.int32),
+        }
+        for name in ("name", OP, "config"):
+            columns[name] = np.array([getattr(k, name) for k in kinds], np.int32)[kind]
+        device, tid = self._id(gpu), self._id(str(on))
+        for number, name in enumerate(_CATEGORIES):
+            at = np.flatnonzero(category == number)
+            if not len(at):
+                continue
+            self.report.counts[0]["i" if name == "instant" else "X", name] += len(at)
+            if not kinds[kind[at[0]]].is_kept:
+                continue
+            here = {column: values[at] for column, values in columns.items()}
+            here["process"] = np.zeros(len(at), np.int32)
+            here["tid"] = np.full(len(at), tid, np.int32)
+            if gpu:
+                here["stream"] = here["tid"]
+                here["device"] = here["pid"] = np.full(len(at), device, np.int32)
+            self._categories.setdefault(name, Category(name)).add(**here)
 
     def _id(self, text: Value | None) -> int:
         return self.report.texts.id(text) if isinstance(text, str) and text else -1
 
-    def _add_device(
-        self, gpu: int, line: Line, name: str, event: Event, stats: dict[str, Value]
-    ) -> None:
-        stream = _STREAM.match(line.name)
+    def _device_kind(self, name: str, stats: dict[str, Value], is_stream: bool) -> _Kind:
         # Other lines repeat the streams' events by module or step.
-        category = _device_category(name, stats) if stream else "trace"
-        self._count("X", category)
-        if not stream or category not in DEVICE_CATEGORIES:
-            return
-        size, config, correlation = MISSING, "", _number(stats, "correlation_id")
+        category = _device_category(name, stats) if is_stream else "trace"
+        if category not in DEVICE_CATEGORIES:
+            return _Kind(category)
+        size, config = MISSING, ""
         if category == "kernel":
             config = _config(stats.get("kernel_details"))
         elif category != "gpu_graph":
             details = _details(stats.get("memcpy_details") or stats.get("Memset_details"))
             size = _integer(details.get("size") or details.get("num_bytes"))
             name = _copy_name(name) if category == "gpu_memcpy" else "Memset"
-        device, on = self._id(str(gpu)), self._id(stream[1])
-        self._add(
-            category,
-            start=event.start,
-            dur=event.dur,
-            name=self._id(name) if name else self._id("unknown"),
-            correlation=correlation,
-            flags=_flags(correlation) | (HAS_BYTES if size != MISSING else 0),
-            bytes=size,
-            config=self._id(config),
-            device=device,
-            stream=on,
-            pid=device,
-            tid=on,
-            op=self._id(stats.get("hlo_op")),
-        )
+        op = self._id(stats.get("hlo_op"))
+        return _Kind(category, True, self._id(name or "unknown"), op, size, self._id(config))
 
-    def _add_host(
-        self, line: Line, name: str, event: Event, stats: dict[str, Value], marks: _Marks
-    ) -> None:
-        correlation = _number(stats, "correlation_id")
-        if correlation != MISSING:
-            name = _GRAPH_NUMBER.sub("", name)
-            category = "cuda_driver" if _DRIVER_CALL.match(name) else "cuda_runtime"
-            self._count("X", category)
-            self._add(
-                category,
-                start=event.start,
-                dur=event.dur,
-                tid=self._id(str(line.id)),
-                name=self._id(name or "unknown"),
-                correlation=correlation,
-                flags=_flags(correlation),
-                op=self._id(stats.get("hlo_op")),
-            )
-        elif name.startswith(_PYTHON):
-            self._count("X", "python_function")
-            if self._options.keep_python:
-                marks.add("python_function", event, self._id(name[1:] or "unknown"))
-        elif line.name.startswith(_OVERHEAD_LINES) or name in _OVERHEADS:
-            self._count("X", "overhead")
-        elif event.dur == 0:
-            self._count("i", "xla_instant")
-        elif (step := _number(stats, "step_num")) != MISSING:
-            marks.add("step_annotation", event, self._id(f"{name}#{step}"))
+    def _call_kind(self, name: str, stats: dict[str, Value]) -> _Kind:
+        name = _GRAPH_NUMBER.sub("", name)
+        category = "cuda_driver" if _DRIVER_CALL.match(name) else "cuda_runtime"
+        op = self._id(stats.get("hlo_op"))
+        return _Kind(category, True, self._id(name or "unknown"), op)
+
+    def _mark_kind(self, name: str, stats: dict[str, Value], line: Line, is_instant: bool) -> _Kind:
+        if name.startswith(_PYTHON):
+            text = self._id(name[1:] or "unknown")
+            return _Kind("python_function", self._options.keep_python, text)
+        if line.name.startswith(_OVERHEAD_LINES) or name in _OVERHEADS:
+            return _Kind("overhead")
+        if is_instant:
+            return _Kind("instant")
+        category = "user_annotation"
+        step = stats.get("step_num")
+        if isinstance(step, int):
+            category, name = "step_annotation", f"{name}#{step}"
         elif "hlo_op" in stats or _OWN_MARK.match(name):
-            marks.add("cpu_op", event, self._id(name or "unknown"))
-        else:
-            marks.add("user_annotation", event, self._id(name or "unknown"))
-
-    def _add_marks(self, line: Line, marks: _Marks) -> None:
-        tid = self._id(str(line.id))
-        for category, columns in marks.by_category():
-            number = len(columns["start"])
-            self.report.count(np.zeros(number, np.int64), "X", category)
-            if category not in self._rows:
-                self._rows[category] = _Rows(Category(category))
-            self._rows[category].category.add(
-                **columns,
-                process=np.zeros(number, np.int64),
-                tid=np.full(number, tid, np.int64),
-                flags=np.full(number, HAS_TS | HAS_DUR, np.int64),
-            )
+            category = "cpu_op"
+        return _Kind(category, True, self._id(name or "unknown"))
 
 
-class _Marks:
-    """The marks of one thread, until it is known which of them lie within XLA's."""
+class _Rows:
+    """What differs among the events of a line."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, int]] = []
+        self._parts = [array("q") for _ in range(4)]
 
-    def add(self, category: str, event: Event, name: int) -> None:
-        self._rows.append((event.start, event.dur, name, _MARKS.index(category)))
+    def add(self, start: int, dur: int, correlation: int, kind: int) -> None:
+        starts, durs, correlations, kinds = self._parts
+        starts.append(start)
+        durs.append(dur)
+        correlations.append(correlation)
+        kinds.append(kind)
 
-    def by_category(self) -> Iterator[tuple[str, dict[str, Column]]]:
-        if not self._rows:
-            return
-        start, dur, name, kind = np.array(self._rows, np.int64).T
-        order = np.lexsort((-dur, start))
-        start, dur, name, kind = start[order], dur[order], name[order], kind[order]
-        own_end = np.where(kind == _MARKS.index("cpu_op"), start + dur, -_MOST_NS)
-        before = np.concatenate(([-_MOST_NS], np.maximum.accumulate(own_end)[:-1]))
-        is_within = (kind == _MARKS.index("user_annotation")) & (start + dur <= before)
-        kind = np.where(is_within, _MARKS.index("cpu_op"), kind)
-        for number, category in enumerate(_MARKS):
-            at = kind == number
-            if at.any():
-                yield category, {"start": start[at], "dur": dur[at], "name": name[at]}
+    def columns(self) -> list[Ints]:
+        return [np.array(part, np.int64) for part in self._parts]
+
+
+def _take_inner_marks(start: Ints, dur: Ints, category: npt.NDArray[np.int8]) -> None:
+    """Make operators of a thread's annotations within a mark of XLA's: they are XLA's too."""
+    own, other = (_CATEGORIES.index(name) for name in ("cpu_op", "user_annotation"))
+    marks = np.flatnonzero((category == own) | (category == other))
+    marks = marks[np.lexsort((-dur[marks], start[marks]))]
+    end = start[marks] + dur[marks]
+    reach = np.maximum.accumulate(np.where(category[marks] == own, end, -_MOST_NS))
+    category[marks[1:][end[1:] <= reach[:-1]]] = own
 
 
 def _device_category(name: str, stats: dict[str, Value]) -> str:
@@ -318,14 +318,5 @@ def _copy_name(name: str) -> str:
     return f"Memcpy {_COPY_KINDS.get(name, 'Unknown')}"
 
 
-def _number(stats: dict[str, Value], name: str) -> int:
-    value = stats.get(name)
-    return value if isinstance(value, int) else MISSING
-
-
 def _integer(text: str | None) -> int:
     return int(text) if text and _DIGITS.fullmatch(text) else MISSING
-
-
-def _flags(correlation: int) -> int:
-    return HAS_TS | HAS_DUR | (HAS_CORRELATION if correlation != MISSING else 0)

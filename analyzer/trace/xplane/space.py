@@ -7,20 +7,23 @@ decoded. Source: openxla/xla, third_party/tsl/tsl/profiler/protobuf/xplane.proto
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from analyzer.trace.wire import WireError, fields, signed
+from analyzer.trace.wire import WireError, behind, encoded, fields, signed, varint
 
 Value = int | float | str
 
 _PLANES, _ERRORS, _WARNINGS = 1, 2, 3
 _PLANE_NAME, _LINES, _EVENT_METADATA, _STAT_METADATA, _PLANE_STATS = 2, 3, 4, 5, 6
 _LINE_ID, _LINE_NAME, _TIMESTAMP, _EVENTS = 1, 2, 3, 4
-_METADATA_ID, _OFFSET, _DURATION, _EVENT_STATS = 1, 2, 3, 4
+# The fields of an event with their types: three numbers and a message.
+_NAME_KEY, _OFFSET_KEY, _DURATION_KEY, _STAT_KEY = 1 << 3, 2 << 3, 3 << 3, 4 << 3 | 2
+_NUMBER_KEYS = (_NAME_KEY, _OFFSET_KEY, _DURATION_KEY)
 _KEY, _VALUE, _NAME = 1, 2, 2
 _STAT_ID, _DOUBLE, _UINT, _INT, _TEXT, _REF = 1, 2, 3, 4, 5, 7
-_MOST_CACHED = 1 << 16
+_CORRELATION = "correlation_id"
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Plane:
 
     def stats(self) -> dict[str, Value]:
         """What is said of the plane itself."""
-        return Stats(self.stat_names()).of([bytes(stat) for stat in self.own_stats])
+        return Stats(self.stat_names()).of(map(bytes, self.own_stats))
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Line:
     start_ns: int
     _data: memoryview
 
-    def events(self) -> Iterator[Event]:
+    def events(self, stats: Stats) -> Iterator[Event]:
         """Yield the events.
 
         Raises:
@@ -69,58 +72,83 @@ class Line:
         """
         start_ps = self.start_ns * 1000
         for number, value in fields(self._data):
-            if number != _EVENTS:
-                continue
-            metadata = offset = duration = 0
-            stats: list[bytes] = []
-            for part, what in fields(bytes(_message(value))):
-                if part == _EVENT_STATS:
-                    stats.append(bytes(_message(what)))
-                elif isinstance(what, bytes):
-                    continue
-                elif part == _METADATA_ID:
-                    metadata = what
-                elif part == _OFFSET:
-                    offset = signed(what)
-                elif part == _DURATION:
-                    duration = signed(what)
-            begin = start_ps + offset
-            start = begin // 1000
-            yield Event(metadata, start, (begin + duration) // 1000 - start, stats)
+            if number == _EVENTS:
+                event = bytes(_message(value))
+                try:
+                    yield _event(event, start_ps, stats)
+                except IndexError as error:
+                    raise WireError("an event is cut off") from error
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """An event; times are integer nanoseconds from the profile's start.
 
     Attributes:
         name_id: Key of its name in the plane's names of events.
-        stats: Encoded, for `Stats.of`.
+        correlation: None if it has none.
+        stats: Encoded, those of interest alone, for `Stats.of`.
     """
 
     name_id: int
     start: int
     dur: int
-    stats: list[bytes]
+    correlation: int | None
+    stats: tuple[bytes, ...]
+
+
+def _event(event: bytes, start_ps: int, stats: Stats) -> Event:
+    """Decode an event in one go over its bytes: there are millions."""
+    name = offset = duration = at = 0
+    correlation = None
+    kept: tuple[bytes, ...] = ()
+    while at < len(event):
+        key, value = event[at], event[at + 1]
+        if key == _STAT_KEY or key in _NUMBER_KEYS:
+            if value < 0x80:
+                at += 2
+            else:
+                value, at = varint(event, at + 1)
+        else:
+            at = behind(event, at)
+        if key == _STAT_KEY:
+            stat = event[at : at + value]
+            at += value
+            if stat.startswith(stats.wanted):
+                kept += (stat,)
+            elif stat.startswith(stats.correlation):
+                correlation = signed(varint(stat, len(stats.correlation) + 1)[0])
+        elif key == _NAME_KEY:
+            name = value
+        elif key == _OFFSET_KEY:
+            offset = signed(value)
+        elif key == _DURATION_KEY:
+            duration = signed(value)
+    if at > len(event):
+        raise WireError("an event is cut off")
+    begin = start_ps + offset
+    start = begin // 1000
+    return Event(name, start, (begin + duration) // 1000 - start, correlation, kept)
 
 
 class Stats:
-    """The stats of a plane's events by name; equal ones are decoded once."""
+    """The stats of a plane by the names of their kinds.
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    Attributes:
+        wanted: What the encoded stats of interest begin with.
+        correlation: What an encoded correlation id begins with.
+    """
+
+    def __init__(self, names: Mapping[int, str], wanted: Collection[str] = ()) -> None:
         self._names = names
-        self._known: dict[bytes, tuple[str, Value | None]] = {}
+        of = {name: b"\x08" + encoded(number) for number, name in names.items()}
+        self.wanted = tuple(of[name] for name in wanted if name in of)
+        self.correlation = of.get(_CORRELATION, b"\x00")  # no stat begins so
 
-    def of(self, encoded: list[bytes]) -> dict[str, Value]:
+    def of(self, stats: Iterable[bytes]) -> dict[str, Value]:
         """Decode stats; those without a name or value are not there."""
         found: dict[str, Value] = {}
-        for stat in encoded:
-            known = self._known.get(stat)
-            if known is None:
-                if len(self._known) >= _MOST_CACHED:
-                    self._known.clear()
-                known = self._known[stat] = self._decode(stat)
-            name, value = known
+        for stat in stats:
+            name, value = self._decode(stat)
             if name and value is not None:
                 found[name] = value
         return found
