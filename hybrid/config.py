@@ -23,6 +23,8 @@ class Options:
         run_ahead: Decode steps queued behind the one whose token is waited for.
         graph_budget_bytes, max_graphs: Above either, prefill graphs are evicted.
         pdl: Programmatic dependent launch (Hopper); None: where the device has it.
+        persistent: Decode in one persistent kernel where it can run (mode "full", Hopper, bfloat16,
+            dense models); `stats()["decode_step"]` says why it does not.
         mapped_ring: The sampling kernel writes tokens to host memory, which is polled. False:
             an asynchronous copy and an event for each token.
 
@@ -40,6 +42,7 @@ class Options:
     graph_budget_bytes: int = 1 << 30
     max_graphs: int = 48
     pdl: bool | None = None
+    persistent: bool = False
     mapped_ring: bool = True
 
     @property

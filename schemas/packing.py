@@ -22,7 +22,10 @@ from schemas.run_directory import read_manifest
 RUN_DIRECTORY_TAR = "run-directory.tar"
 # Where a tar has the trace of the capture that was named beside it.
 CAPTURE_FOLDER = "capture"
-TRACE_SUFFIXES = (".json.gz", ".json", ".sqlite", ".db", ".xplane.pb.gz", ".xplane.pb")
+TRACE_SUFFIXES = (
+    *(".json.gz", ".json", ".pftrace.gz", ".pftrace", ".sqlite", ".db"),
+    *(".xplane.pb.gz", ".xplane.pb"),
+)
 # What is sent of a folder that is one trace: of a job's processes, or a table each.
 _PART_SUFFIXES = (".parquet", ".db", ".xplane.pb.gz", ".xplane.pb")
 _DEEPEST_PART = 4

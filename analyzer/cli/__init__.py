@@ -13,6 +13,7 @@ from analyzer.cli import (
     export,
     ingest,
     maintain,
+    mcp,
     predict,
     report,
     runs,
@@ -35,6 +36,7 @@ COMMANDS = (
     export.COMMAND,
     verify.COMMAND,
     maintain.COMMAND,
+    mcp.COMMAND,
     *server.COMMANDS,
 )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from analyzer.cli.arguments import NEEDS, add_store
+from analyzer.cli.arguments import NEEDS, add_formats, add_store, form_of
 from schemas.commands import NOT_JUDGED, Command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_store(parser)
+    add_formats(parser)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument(
         "--fail-if",
@@ -29,18 +30,14 @@ def run(args: argparse.Namespace) -> int:
     """
     from analyzer import queries
     from analyzer.render.comparison import print_comparison
-    from analyzer.render.json_text import print_json
-    from analyzer.render.tables import console
+    from analyzer.render.document import show
     from analyzer.reports.comparison import compare, rests_on_touched
     from analyzer.reports.gate import judge_all
 
     with queries.connect(args.db) as connection:
         found = compare(connection, [queries.find_run(connection, run) for run in args.runs])
     gated = judge_all(found, args.fail_if)
-    if args.json:
-        print_json(gated)
-    else:
-        print_comparison(found, console())
+    show(gated, print_comparison, form_of(args), " and ".join(run.name for run in found.runs))
     failed = [gate for gate in gated.gates if gate.failed]
     for gate in failed:
         sys.stderr.write(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from analyzer.cli.arguments import NEEDS, add_store
+from analyzer.cli.arguments import NEEDS, add_formats, add_store, form_of
 from schemas.commands import Command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_store(parser)
+    add_formats(parser)
     parser.add_argument("run", metavar="RUN", nargs="?", default="latest")
     parser.add_argument(
         "--what",
@@ -24,17 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print predictions."""
     from analyzer import queries
-    from analyzer.render.json_text import print_json
+    from analyzer.render.document import show
     from analyzer.render.prediction import print_predictions
-    from analyzer.render.tables import console
     from analyzer.reports.prediction import DEFAULT, predict
 
     with queries.connect(args.db) as connection:
         found = predict(connection, queries.find_run(connection, args.run), args.what or DEFAULT)
-    if args.json:
-        print_json(found)
-    else:
-        print_predictions(found, console())
+    show(found, print_predictions, form_of(args), f"Predictions from {found.run.name}")
     return 0
 
 

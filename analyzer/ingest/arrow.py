@@ -23,8 +23,8 @@ Column = Any
 SHARED_TABLES = ("hosts",)
 
 
-# Nothing here calls `pyarrow.array`: it imports pandas, which takes longer than a small run, only to
-# ask whether it was given a series.
+# Nothing here calls `pyarrow.array`: it imports pandas, which takes longer than a small run, only
+# to ask whether it was given a series.
 
 
 def table(**columns: Column) -> pa.Table:

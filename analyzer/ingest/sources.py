@@ -75,7 +75,7 @@ class Source:
 
 
 def trace_name(path: Path) -> str:
-    """A run's default name: the file name up to its format's suffix, or the folder's name."""
+    """A run's default name: the file name up to what a trace's name ends in, or the folder's."""
     name = path.name
     for suffix in TRACE_SUFFIXES:
         if name.endswith(suffix):

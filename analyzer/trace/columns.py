@@ -2,7 +2,8 @@
 
 The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text
 column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
-JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
+JSON text (`7` and `"7"` are two ids), a stream that of the stream or queue that an event ran on,
+whatever lane shows it; `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
 separator.
 """

@@ -39,6 +39,7 @@ IGNORED_CATEGORIES = (
     "overhead",
     "gpu_user_annotation",
     "cuda_sync",
+    "xpu_sync",
     "cuda_event",
     "cuda_profiler_range",
     "cpu_instant_event",
@@ -52,8 +53,30 @@ IGNORED_CATEGORIES = (
     "mtia_counters",
     "hpu_op",
     "graph_node",
+    "graph_event_node",
+    "graph_host_node",
     "cuda_backtrace",
     "nvtx",
+    "npu_sync",
+    "npu_communication",
+    "npu_overlap",
+    "npu_dequeue",
+    "gc",
+)
+# Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
+KEPT_METADATA = (
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "hip_driver_version",
+    "record_shapes",
+    "with_stack",
 )
 
 
@@ -112,9 +135,12 @@ def finding(
     place: str | None = None,
     **values: object,
 ) -> Finding:
-    """Return the finding of a code, with its sentence filled from `count` and `values`."""
+    """Return the finding of a code, with its sentence filled from `count` and `values`.
+
+    Texts of a trace may hold line breaks; what is said is one line.
+    """
     kind = kinds[code]
-    message = kind.sentence.format(count=count, **values)
+    message = " ".join(kind.sentence.format(count=count, **values).splitlines())
     return Finding(code, kind.severity, count, place, message)
 
 
@@ -132,7 +158,8 @@ class Trace:
         metadata: The document's fields beside its events.
         thread_names: thread_name metadata by (pid, tid) JSON texts.
         captured_in: For each row the place in `rows` of the event in which its graph node was
-            captured, -1 for none. None: the format does not tell.
+            captured, or of the operator that launched it from another thread; -1 for none. None:
+            the format does not tell.
         named_ops: For each row the id in `strings` of the op that a device event names itself, -1
             for none. None: the format names none.
     """

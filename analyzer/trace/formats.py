@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.trace import kineto
+from analyzer.trace.ascend import reader as ascend
 from analyzer.trace.events import Trace
 from analyzer.trace.nsys import reader as nsys
+from analyzer.trace.pftrace import reader as pftrace
 from analyzer.trace.reader import DEFAULTS, ReadOptions, TraceReader
 from analyzer.trace.rocprof import database as rocpd
 from analyzer.trace.rocprof import json_file as rocprof_json
@@ -14,7 +16,10 @@ from analyzer.trace.xplane import reader as xplane
 
 # The first that recognises a file reads it. Kineto is last and also gets what nobody recognises:
 # its errors say what the file holds instead of a trace.
-READERS: tuple[TraceReader, ...] = (rocpd, nsys, xplane, rocprof_json, kineto)
+READERS: tuple[TraceReader, ...] = (
+    *(rocpd, nsys, xplane, pftrace),
+    *(rocprof_json, ascend, kineto),
+)
 
 
 def reader_of(path: Path) -> TraceReader:

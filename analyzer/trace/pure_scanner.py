@@ -43,6 +43,9 @@ class _Args(msgspec.Struct):
     old_external: _Raw = msgspec.field(name="external id", default=_EMPTY)
     device: _Raw = _EMPTY
     stream: _Raw = _EMPTY
+    ran_on: _Raw = msgspec.field(name="original_stream", default=_EMPTY)
+    sycl_queue: _Raw = msgspec.field(name="sycl queue", default=_EMPTY)
+    level_zero_queue: _Raw = msgspec.field(name="l0 queue", default=_EMPTY)
     bytes: _Raw = _EMPTY
     kernel: _Raw = _EMPTY
     dims: _Raw = msgspec.field(name="Input Dims", default=_EMPTY)
@@ -239,15 +242,16 @@ class PureScanner:
             self._token(event.pid),
             self._token(event.tid),
             self._token(args.device),
-            self._token(args.stream),
+            self._token(args.ran_on, args.stream, args.sycl_queue, args.level_zero_queue),
             self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete),
             self._joined(args.grid, args.block, args.shared, args.registers),
             self.intern(kernel[1:-1]) if kernel[:1] == b'"' else -1,
             flags,
         )
 
-    def _token(self, raw: _Raw) -> int:
-        value = _present(raw)
+    def _token(self, *raws: _Raw) -> int:
+        """The first value that is there."""
+        value = next((value for raw in raws if (value := _present(raw))), b"")
         return self.intern(value) if value else -1
 
     def _joined(self, *raws: _Raw) -> int:

@@ -29,6 +29,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\s+|"', re.DO
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LARGEST = 2**63 - 1
+# An event may be shown on a lane that is no stream; an Intel GPU has queues.
+STREAM_KEYS = ("original_stream", "stream", "sycl queue", "l0 queue")
 
 
 class Number(str):
@@ -130,15 +132,15 @@ def to_int(value: Any) -> int | None:
         return None
 
 
-def _json_text(value: Any) -> str:
+def json_text(value: Any) -> str:
     """JSON text of a parsed value, numbers as they were."""
     if isinstance(value, Number):
         return value
     if isinstance(value, list):
-        return "[" + ", ".join(_json_text(item) for item in cast("list[Any]", value)) + "]"
+        return "[" + ", ".join(json_text(item) for item in cast("list[Any]", value)) + "]"
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value).items()
-        return "{" + ", ".join(f"{json.dumps(k)}: {_json_text(v)}" for k, v in pairs) + "}"
+        return "{" + ", ".join(f"{json.dumps(k)}: {json_text(v)}" for k, v in pairs) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -149,7 +151,7 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
     def text_of(value: Any) -> str:
         if value is None:
             return ""
-        return value if isinstance(value, str) else _json_text(value)
+        return value if isinstance(value, str) else json_text(value)
 
     def intern(value: str) -> int:
         return scanner.intern(value.encode("utf-8", "backslashreplace"))
@@ -178,13 +180,13 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         return result
 
     def token(value: Any) -> int:
-        return -1 if value is None else intern(_json_text(value))
+        return -1 if value is None else intern(json_text(value))
 
     def joined(*keys: str) -> int:
         if not any(key in args for key in keys):
             return -1
         return intern(
-            UNIT_SEPARATOR.join(_json_text(args[key]) if key in args else "" for key in keys)
+            UNIT_SEPARATOR.join(json_text(args[key]) if key in args else "" for key in keys)
         )
 
     row = (
@@ -199,7 +201,7 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         token(event.get("pid")),
         token(event.get("tid")),
         token(args.get("device")),
-        token(args.get("stream")),
+        token(next((args[key] for key in STREAM_KEYS if args.get(key) is not None), None)),
         joined("Input Dims", "Input type", "Input Strides", "Concrete Inputs"),
         joined("grid", "block", "shared memory", "registers per thread"),
         intern(args["kernel"]) if isinstance(args.get("kernel"), str) else -1,

@@ -15,6 +15,8 @@ Format = Literal[
     "run-directory.tar.gz",
     "trace.json",
     "trace.json.gz",
+    "trace.pftrace",
+    "trace.pftrace.gz",
     "trace.sqlite",
     "trace.db",
     "trace.xplane.pb",

@@ -76,8 +76,9 @@ class Middleware:
         async with contextlib.AsyncExitStack() as stack:
             await receive()
             try:
-                if self._pages is not None:
-                    await stack.enter_async_context(_started(self._pages, scope))
+                for part in (self._api, self._pages):
+                    if part is not None:
+                        await stack.enter_async_context(_started(part, scope))
             except Exception as error:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
