@@ -105,6 +105,14 @@ def test_nothing_secret_reaches_store_or_output(
     check_for_secrets(path, SECRET, tmp_path / "work", capfd)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_copy_to_the_host_is_of_the_device_that_it_came_from(form: str, tmp_path: Path) -> None:
+    made = RocprofBuilder().add_call("hipMemcpy", 10, 9, 1).add_copy(20, 5, 1, 64, back=True)
+    ingest(written(made, form, tmp_path), tmp_path / "s.duckdb", jobs=1)
+    sql = "SELECT name, device FROM device_events JOIN names USING (name_id)"
+    assert ask(tmp_path / "s.duckdb", sql) == [("Memcpy DtoH", "2")]
+
+
 def test_the_databases_of_a_job_are_traces_of_one_run(tmp_path: Path) -> None:
     job = tmp_path / "job"
     for host, pid in (("a", 1), ("a", 2), (SECRET, 3)):
@@ -175,3 +183,25 @@ def test_what_is_damaged_or_empty_is_one_line_and_exit_code_2(
     assert main(["ingest", str(path), "--db", str(tmp_path / "s.duckdb")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "s.duckdb").exists()
+
+
+def test_a_process_whose_device_is_unknown_stands_beside_one_with_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "merged.db"
+    with sqlite3.connect(path) as connection:
+        for pid in (1, 2):
+            small_run(pid).write_to(connection)
+        connection.execute("UPDATE rocpd_info_agent_0199_1 SET type = 'NIC'")
+    connection.close()
+    ingest(path, tmp_path / "s.duckdb", jobs=1)
+    sql = "SELECT DISTINCT trace_id, device FROM device_events ORDER BY trace_id"
+    assert ask(tmp_path / "s.duckdb", sql) == [(0, None), (1, "2")]
+
+
+def test_kernels_without_times_leave_the_calls(tmp_path: Path) -> None:
+    path = small_run().write(tmp_path / "r.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute('UPDATE "rocpd_kernel_dispatch_0199_908" SET "end" = NULL')
+    connection.close()
+    (run,) = ingest(path, tmp_path / "s.duckdb", jobs=1)
+    assert "no_time" in [finding.code for finding in run.findings]
+    assert ask(tmp_path / "s.duckdb", "SELECT DISTINCT kind FROM device_events") == [("memcpy",)]

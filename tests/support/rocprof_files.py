@@ -16,6 +16,8 @@ SECRET = "HB_SECRET"
 PID, GPU_AGENT, CPU_AGENT = 908, 4, 0
 _KINDS = ("HIP_RUNTIME_API", "HSA_CORE_API", "MARKER_CORE_RANGE_API", "RCCL_API")
 _DISPATCH, _COPY = "KERNEL_DISPATCH", "MEMORY_COPY"
+_THERE = ("MEMORY_COPY_HOST_TO_DEVICE", GPU_AGENT, CPU_AGENT)
+_BACK = ("MEMORY_COPY_DEVICE_TO_HOST", CPU_AGENT, GPU_AGENT)
 
 Row = dict[str, Any]
 
@@ -61,9 +63,11 @@ class RocprofBuilder:
         self.add_call("hipLaunchKernel", start, 2_000, correlation)
         return self.add_kernel(kernel, start + 5_000, 3_000, correlation)
 
-    def add_copy(self, start: int, dur: int, correlation: int, size: int) -> RocprofBuilder:
+    def add_copy(
+        self, start: int, dur: int, correlation: int, size: int, back: bool = False
+    ) -> RocprofBuilder:
         row = {"start": start, "end": start + dur, "correlation": correlation, "size": size}
-        self.copies.append(row)
+        self.copies.append(row | {"way": _BACK if back else _THERE})
         return self
 
     # -- the database
@@ -134,8 +138,8 @@ class RocprofBuilder:
         copies = [
             owner(PID, stream_id=0)
             | event(_COPY, row)
-            | {"name_id": strings.id("MEMORY_COPY_HOST_TO_DEVICE"), "size": row["size"]}
-            | {"dst_agent_id": GPU_AGENT, "src_agent_id": CPU_AGENT}
+            | {"name_id": strings.id(row["way"][0]), "size": row["size"]}
+            | {"dst_agent_id": row["way"][1], "src_agent_id": row["way"][2]}
             for row in self.copies
         ]
         symbols = [
@@ -176,7 +180,7 @@ class RocprofBuilder:
         kinds = ("NONE", *_KINDS, _DISPATCH, _COPY)
         names = list(dict.fromkeys(row["name"] for row in self.dispatches))
         operations = list(dict.fromkeys(row["name"] for row in self.regions))
-        operations.append("MEMORY_COPY_HOST_TO_DEVICE")
+        operations += [_THERE[0], _BACK[0]]
 
         def record(kind: str, row: Row, operation: str) -> Row:
             own = {"internal": row["correlation"], "external": 0, "ancestor": row.get("parent", 0)}
@@ -201,9 +205,10 @@ class RocprofBuilder:
             return record(_DISPATCH, row, "") | {"dispatch_info": info}
 
         def copy(row: Row) -> Row:
-            ends = {"dst_agent_id": {"handle": GPU_AGENT}, "src_agent_id": {"handle": CPU_AGENT}}
+            name, target, source = row["way"]
+            ends = {"dst_agent_id": {"handle": target}, "src_agent_id": {"handle": source}}
             stream = {"stream_id": {"handle": 0}, "bytes": row["size"]}
-            return record(_COPY, row, operations[-1]) | ends | stream
+            return record(_COPY, row, name) | ends | stream
 
         def regions(kind: str) -> list[Row]:
             return [record(kind, row, row["name"]) for row in self.regions if row["kind"] == kind]

@@ -34,6 +34,7 @@ _COPIES, _EVENTS, _STRINGS, _TRACKS = (
     "rocpd_string",
     "rocpd_track",
 )
+_AGENTS = "rocpd_info_agent"
 _VERSION = re.compile(rb"\d+(\.\d+){1,3}")
 _OWNERS = ("pid", "tid", "agent_id", "queue_id", "stream_id")
 _TIMES = ("start", "end", "event_id")
@@ -222,7 +223,9 @@ class _ProcessTables:
         return _looked_up(self._made, ids)
 
     def _device(self, agents: Ints) -> Ints:
-        return _looked_up({i: device for i, (device, _) in self._agents.items()}, agents)
+        known = {i: device for i, (device, _) in self._agents.items()}
+        others = MISSING if self._tables.columns(_AGENTS + self._suffix) else None
+        return _looked_up(known, agents, others)
 
     def _metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = {"format": "rocpd"}
@@ -257,9 +260,9 @@ class _ProcessTables:
 
     def _devices(self) -> dict[int, tuple[int, str]]:
         """Number among the GPUs, and name, of each agent that is one."""
-        kinds = self._texts("rocpd_info_agent", "type")
-        numbers = self._numbers("rocpd_info_agent", "type_index")
-        names = self._texts("rocpd_info_agent", "product_name")
+        kinds = self._texts(_AGENTS, "type")
+        numbers = self._numbers(_AGENTS, "type_index")
+        names = self._texts(_AGENTS, "product_name")
         shown = {i: text for i, name in names.items() if (text := decoded(name)).isprintable()}
         return {
             i: (numbers.get(i, i), shown.get(i, "")) for i, kind in kinds.items() if kind == b"GPU"
@@ -332,9 +335,11 @@ class _Links:
         return found
 
 
-def _looked_up(known: Mapping[int, int], ids: Ints) -> Ints:
+def _looked_up(known: Mapping[int, int], ids: Ints, others: int | None = None) -> Ints:
+    """What ids stand for; `others` for those that are not known, None: each for itself."""
     distinct, inverse = np.unique(ids, return_inverse=True)
-    return _ints(known.get(i, i) for i in distinct.tolist())[inverse.reshape(-1)]
+    found = (known.get(i, i if others is None else others) for i in distinct.tolist())
+    return _ints(found)[inverse.reshape(-1)]
 
 
 def _looked_up_rows(known: Mapping[int, tuple[int, ...]], ids: Ints) -> dict[str, Ints]:

@@ -136,7 +136,7 @@ class RocmEvents:
         """Return all events, device events under the calls that are in the trace."""
         for name, category in self._categories.items():
             events = category.events(0)
-            if name in DEVICE_CATEGORIES:
+            if name in DEVICE_CATEGORIES and len(events):
                 correlation = events.columns["correlation"].astype(np.int64)
                 for process in np.unique(events.process).tolist():
                     own = events.process == process
