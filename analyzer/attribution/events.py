@@ -23,6 +23,7 @@ from analyzer.trace.events import (
     OLD_OP_CATEGORIES,
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
+    STEP_CATEGORIES,
     Trace,
     Unread,
     is_call_category,
@@ -114,7 +115,7 @@ class DeviceEvents:
             tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
-            when its graph was captured.
+            when its graph was captured, or that it names itself.
         graph_index: Place among the events of its graph launch.
     """
 
@@ -137,9 +138,9 @@ class DeviceEvents:
     lane: Ints
     capture_thread: Ints
     capture_start: Ints
+    replay_op: Ints
     call: Ints = field(default_factory=_unlinked)
     op: Ints = field(default_factory=_unlinked)
-    replay_op: Ints = field(default_factory=_unlinked)
     replay_shape: Ints = field(default_factory=_unlinked)
     graph_index: Ints = field(default_factory=_unlinked)
     step: Ints = field(default_factory=_unlinked)
@@ -195,13 +196,19 @@ class StepSource:
 
 @dataclass
 class Annotations:
-    """The annotations of a trace, bad times left out; `name` is the string id of each."""
+    """The annotations of a trace, bad times left out.
+
+    Attributes:
+        name: The string id of each.
+        is_step: The format itself calls it a step.
+    """
 
     names: list[str]
     name: Ints
     start: Ints
     end: Ints
     thread: Ints
+    is_step: Bools
 
 
 @dataclass
@@ -237,7 +244,7 @@ def split_by_class(trace: Trace) -> LinkedTrace:
     """
     twice = repeated(trace.rows)
     if twice.any():
-        trace.rows = trace.rows[~twice]
+        trace.keep(~twice)
     rows = _Rows.of(trace)
     ranges = _old_ranges(rows)
     op_places = rows.places(OP_CATEGORIES)
@@ -383,7 +390,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
     device = np.where(device >= 0, device, rows.column("pid", at))
     stream = np.where(stream >= 0, stream, rows.column("tid", at))
     _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
-    captured_in = rows.trace.captured_in
+    captured_in, named = rows.trace.captured_in, rows.trace.named_ops
     captured = np.full(len(at), -1, np.int64) if captured_in is None else captured_in[at]
     return DeviceEvents(
         index=rows.column("index", at),
@@ -405,6 +412,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         lane=lane,
         capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
         capture_start=rows.start(captured),
+        replay_op=np.full(len(at), -1, np.int64) if named is None else named[at],
     )
 
 
@@ -422,7 +430,8 @@ def _annotations(rows: _Rows, at: Ints) -> Annotations:
     at = at[~rows.bad[at]]
     name = rows.column("name", at)
     names: list[str] = [rows.trace.strings[i] for i in name.tolist()]
-    return Annotations(names, name, rows.start(at), rows.end(at), rows.thread[at])
+    is_step = np.isin(at, rows.places(STEP_CATEGORIES))
+    return Annotations(names, name, rows.start(at), rows.end(at), rows.thread[at], is_step)
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:
