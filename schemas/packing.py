@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from schemas import run_directory
 from schemas.errors import RunDirectoryError
+from schemas.manifest import Manifest
 from schemas.run_directory import read_manifest
 
 RUN_DIRECTORY_TAR = "run-directory.tar"
@@ -177,6 +178,25 @@ def with_capture(path: Path, capture: Path) -> Archive:
     return _tar(path, [_member(path.name, path), captured], name=None, host=None)
 
 
+def together(folder: Path, paths: Sequence[Path], capture: Path | None) -> Archive:
+    """List run directories or trace files of one folder, which are one run, as one tar.
+
+    Args:
+        capture: The trace that holds the capture of their graphs.
+
+    Raises:
+        RunDirectoryError: As of `open_archive`.
+    """
+    members: list[Member] = []
+    for path in paths:
+        within = path.relative_to(folder).as_posix()
+        names = _names(path, read_manifest(path)) if path.is_dir() else [""]
+        members += [_member(f"{within}/{name}".rstrip("/"), path / name) for name in names]
+    if capture:
+        members.append(_member(f"{CAPTURE_FOLDER}/{capture.name}", capture))
+    return _tar(folder, members, name=None, host=None)
+
+
 def _trace_folder(path: Path, *more: Member) -> Archive | None:
     """What is sent of a folder without a manifest that holds the parts of a trace."""
     if (path / run_directory.MANIFEST).is_file():
@@ -196,6 +216,13 @@ def _trace_folder(path: Path, *more: Member) -> Archive | None:
 
 def _run_directory(path: Path, *more: Member) -> Archive:
     manifest = read_manifest(path)
+    names = _names(path, manifest)
+    members = [_member(name, path / name, manifest.files.get(name)) for name in names]
+    return _tar(path, [*members, *more], manifest.name or path.name, manifest.environment.host)
+
+
+def _names(path: Path, manifest: Manifest) -> list[str]:
+    """The files of a run directory that are sent, sorted."""
     names = {run_directory.MANIFEST, *manifest.files, *(trace.file for trace in manifest.traces)}
     names |= {name for name in _OPTIONAL if (path / name).is_file()}
     for name in sorted(names):
@@ -203,8 +230,7 @@ def _run_directory(path: Path, *more: Member) -> Archive:
             raise RunDirectoryError(
                 f"{path} lacks {name}, which its manifest lists; copy the folder again."
             )
-    members = [_member(name, path / name, manifest.files.get(name)) for name in sorted(names)]
-    return _tar(path, [*members, *more], manifest.name or path.name, manifest.environment.host)
+    return sorted(names)
 
 
 def _member(name: str, path: Path, recorded_sha256: str | None = None) -> Member:

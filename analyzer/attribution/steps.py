@@ -34,7 +34,7 @@ SOURCES = (COLLECTOR, ASKED, *ENGINES, PROFILER, REPETITION, WHOLE)
 PHASES = ("prefill", "decode", "capture")
 
 
-def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> None:
+def find_steps(linked: LinkedTrace, patterns: Sequence[str]) -> None:
     """Fill `linked.steps`, and say in `linked.step_source` what told them.
 
     Args:
@@ -42,6 +42,7 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
 
     Adds findings: patterns that match nothing or are not followed, marks that are no steps.
     """
+    annotations = linked.annotations
     own = _matching(annotations, ("hostbound.*",))
     asked = _matching(annotations, patterns) if patterns else []
     marks = _engine_marks(annotations)

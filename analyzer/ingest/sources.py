@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from analyzer.errors import AnalyzerError
+from analyzer.ingest.ranks.files import FRONT_END, Found
 from analyzer.trace import formats
 from schemas import run_directory
 from schemas.manifest import Manifest
@@ -33,11 +34,16 @@ class Options:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a source; `role` as in the table `files`."""
+    """One file of a source; `role` as in the table `files`.
+
+    Attributes:
+        name: Of the file, within the folder that a run of ranks was read from.
+    """
 
     path: Path
     role: str
     bytes: int
+    name: str
 
     @cached_property
     def sha256(self) -> str:
@@ -56,13 +62,20 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    """One run to load. `manifest` is None for a trace alone."""
+    """One run to load.
+
+    Attributes:
+        path: Of a run of ranks the folder that all are in.
+        manifest: Of ranks the first one's; None for traces alone.
+        is_joined: Whether it was put together from the files of several ranks.
+    """
 
     path: Path
     name: str
     manifest: Manifest | None
     files: tuple[SourceFile, ...]
     options: Options = field(default_factory=Options)
+    is_joined: bool = False
 
     def content_sha256(self) -> str:
         """Hash of the files' roles and hashes."""
@@ -110,6 +123,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
                 if entry.is_dir():
                     is_run = (entry / run_directory.MANIFEST).is_file()
                     inside += [entry] if is_run else formats.trace_folders(entry)
+                elif entry.name == run_directory.JOB:
+                    continue
                 elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
                     inside.append(entry)
         except OSError as error:
@@ -125,19 +140,40 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def describe(path: Path, name: str | None, options: Options) -> Source:
-    """Find the files of one run directory or trace file; a run directory is checked by its
-    manifest.
+def describe(found: Path | Found, name: str | None, options: Options) -> Source:
+    """Find the files of one run directory or trace file, or of all ranks of a job; a run directory
+    is checked by its manifest.
 
     Raises:
         AnalyzerError, RunDirectoryError: It cannot be read, or is not what its manifest says.
     """
+    if isinstance(found, Found) and len(found.paths) > 1:
+        return _joined(found, name, options)
+    path = found if isinstance(found, Path) else found.path
     if path.is_dir() and not formats.is_trace_folder(path):
         return _run_directory(path, name, options)
     files = [_file(path, "trace")]
     if options.capture_trace:
         files.append(_file(options.capture_trace, "capture"))
     return Source(path, name or trace_name(path), None, tuple(files), options)
+
+
+def _joined(found: Found, name: str | None, options: Options) -> Source:
+    own = [describe(path, None, replace(options, capture_trace=None)) for path in found.paths]
+    files = [
+        replace(
+            file,
+            role="front_end" if FRONT_END.search(file.name) else file.role,
+            name=file.path.relative_to(found.folder).as_posix(),
+        )
+        for source in own
+        for file in source.files
+    ]
+    if options.capture_trace:
+        files.append(_file(options.capture_trace, "capture"))
+    manifest = own[0].manifest
+    name = name or (manifest.name if manifest else found.name)
+    return Source(found.folder, name, manifest, tuple(files), options, is_joined=True)
 
 
 def _run_directory(path: Path, name: str | None, options: Options) -> Source:
@@ -184,7 +220,9 @@ def _files_in(folder: Path) -> list[Path]:
 def _file(path: Path, role: str) -> SourceFile:
     try:
         if path.is_dir():
-            return SourceFile(path, role, sum(file.stat().st_size for file in _files_in(path)))
-        return SourceFile(path, role, path.stat().st_size)
+            size = sum(file.stat().st_size for file in _files_in(path))
+        else:
+            size = path.stat().st_size
+        return SourceFile(path, role, size, path.name)
     except OSError as error:
         raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error
