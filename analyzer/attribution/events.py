@@ -23,6 +23,7 @@ from analyzer.trace.events import (
     OLD_OP_CATEGORIES,
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
+    STEP_CATEGORIES,
     Trace,
     Unread,
     is_call_category,
@@ -108,12 +109,13 @@ class DeviceEvents:
     Attributes:
         kind: Place in DEVICE_KINDS.
         dur: As written; `end` is `start` where the time is bad.
+        shape: Text of `trace.columns.collective`, for a collective's kernel.
         lane: Ordinal of (device, stream).
         capture_thread, capture_start: Where and when its graph node was captured, if the trace
             tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
-            when its graph was captured.
+            when its graph was captured, or that it names itself.
         graph_index: Place among the events of its graph launch.
     """
 
@@ -132,12 +134,13 @@ class DeviceEvents:
     bytes: Ints
     has_bytes: Bools
     config: Ints
+    shape: Ints
     lane: Ints
     capture_thread: Ints
     capture_start: Ints
+    replay_op: Ints
     call: Ints = field(default_factory=_unlinked)
     op: Ints = field(default_factory=_unlinked)
-    replay_op: Ints = field(default_factory=_unlinked)
     replay_shape: Ints = field(default_factory=_unlinked)
     graph_index: Ints = field(default_factory=_unlinked)
     step: Ints = field(default_factory=_unlinked)
@@ -192,6 +195,23 @@ class StepSource:
 
 
 @dataclass
+class Annotations:
+    """The annotations of a trace, bad times left out.
+
+    Attributes:
+        name: The string id of each.
+        is_step: The format itself calls it a step.
+    """
+
+    names: list[str]
+    name: Ints
+    start: Ints
+    end: Ints
+    thread: Ints
+    is_step: Bools
+
+
+@dataclass
 class LinkedTrace:
     """One trace, linked.
 
@@ -211,21 +231,12 @@ class LinkedTrace:
     steps: list[Step]
     whole: Step
     python: PythonFunctions
-    step_source: StepSource
+    annotations: Annotations
     unread: Unread
+    step_source: StepSource = field(default_factory=lambda: StepSource("trace"))
 
 
-@dataclass
-class Annotations:
-    """The annotations of a trace, bad times left out."""
-
-    names: list[str]
-    start: Ints
-    end: Ints
-    thread: Ints
-
-
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
+def split_by_class(trace: Trace) -> LinkedTrace:
     """Return the rows by class, in narrow columns; nothing is linked yet.
 
     An event that stands twice counts once. A call of an unknown category is known by what it
@@ -233,7 +244,7 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     """
     twice = repeated(trace.rows)
     if twice.any():
-        trace.rows = trace.rows[~twice]
+        trace.keep(~twice)
     rows = _Rows.of(trace)
     ranges = _old_ranges(rows)
     op_places = rows.places(OP_CATEGORIES)
@@ -243,11 +254,11 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
     calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
-    whole = _whole(ops, calls, device)
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    rest, steps = unread(trace, taken, int(twice.sum())), StepSource("trace")
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, steps, rest)
-    return linked, _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    rest = unread(trace, taken, int(twice.sum()))
+    marks = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    whole = _whole(ops, calls, device)
+    return LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, marks, rest)
 
 
 @dataclass(frozen=True)
@@ -256,33 +267,36 @@ class _Rows:
 
     Attributes:
         categories: As of `Trace.categories`.
-        end: `start` where the time is bad.
+        bad: Which rows have lost their clock: their `end` is `start`.
         thread: Place in `threads`.
     """
 
     trace: Trace
     categories: dict[int, str]
-    start: Ints
-    dur: Ints
-    end: Ints
     bad: Bools
     thread: Ints
     threads: list[tuple[str, str]]
 
     @classmethod
     def of(cls, trace: Trace) -> _Rows:
-        start, dur = trace.rows["ts"].astype(np.int64), trace.rows["dur"].astype(np.int64)
-        bad = _bad_times(start, dur)
-        end = start + np.where(bad, 0, dur)
-        return cls(trace, trace.categories(), start, dur, end, bad, *_threads(trace))
+        bad = _bad_times(trace.rows["ts"], trace.rows["dur"])
+        return cls(trace, trace.categories(), bad, *_threads(trace))
 
     def places(self, categories: Collection[str]) -> Ints:
         """Which rows are of some categories."""
-        ids = [i for i, name in self.categories.items() if name in categories]
-        return np.flatnonzero(np.isin(self.trace.rows["category"], ids))
+        return self.trace.places(lambda name: name in categories)
 
     def column(self, name: str, at: Ints) -> Ints:
-        return self.trace.rows[name][at].astype(np.int64)
+        return self.trace.rows[name][at].astype(np.int64, copy=False)
+
+    def start(self, at: Ints) -> Ints:
+        return self.column("ts", at)
+
+    def dur(self, at: Ints) -> Ints:
+        return self.column("dur", at)
+
+    def end(self, at: Ints) -> Ints:
+        return self.start(at) + np.where(self.bad[at], 0, self.dur(at))
 
     def has(self, flag: int, at: Ints) -> Bools:
         return (self.trace.rows["flags"][at] & flag) != 0
@@ -308,6 +322,8 @@ def _old_ranges(rows: _Rows) -> Ints:
 def _unknown_calls(rows: _Rows, device: DeviceEvents) -> Ints:
     """Events of unknown categories that launch by their name, or own a device event."""
     at = rows.places([name for name in rows.categories.values() if not is_known_category(name)])
+    if not len(at):
+        return at
     launch = rows.classified(at, _launch_kind)
     by_name = np.isin(launch, [classification.LAUNCH_KINDS.index(k) for k in ("kernel", "graph")])
     correlation = _correlation(rows, at)
@@ -319,9 +335,9 @@ def _ops(rows: _Rows, at: Ints) -> Ops:
         index=rows.column("index", at),
         thread=rows.thread[at],
         name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
+        end=rows.end(at),
         bad=rows.bad[at],
         region=rows.classified(at, classification.is_region).astype(bool),
         external=rows.column("external", at),
@@ -335,9 +351,9 @@ def _calls(rows: _Rows, at: Ints) -> Calls:
         index=rows.column("index", at),
         thread=rows.thread[at],
         name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
+        end=rows.end(at),
         bad=rows.bad[at],
         account=rows.classified(at, _account),
         kind=rows.classified(at, _launch_kind),
@@ -374,7 +390,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
     device = np.where(device >= 0, device, rows.column("pid", at))
     stream = np.where(stream >= 0, stream, rows.column("tid", at))
     _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
-    captured_in = rows.trace.captured_in
+    captured_in, named = rows.trace.captured_in, rows.trace.named_ops
     captured = np.full(len(at), -1, np.int64) if captured_in is None else captured_in[at]
     return DeviceEvents(
         index=rows.column("index", at),
@@ -382,9 +398,9 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         name=rows.column("name", at),
         device=device,
         stream=stream,
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
+        end=rows.end(at),
         bad=rows.bad[at],
         correlation=_correlation(rows, at),
         external=rows.column("external", at),
@@ -392,9 +408,11 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         bytes=rows.column("bytes", at),
         has_bytes=rows.has(HAS_BYTES, at),
         config=rows.column("config", at),
+        shape=rows.column("shape", at),
         lane=lane,
         capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
-        capture_start=rows.start[captured],
+        capture_start=rows.start(captured),
+        replay_op=np.full(len(at), -1, np.int64) if named is None else named[at],
     )
 
 
@@ -403,41 +421,43 @@ def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
         index=rows.column("index", at),
         thread=rows.thread[at],
         name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
     )
 
 
 def _annotations(rows: _Rows, at: Ints) -> Annotations:
     at = at[~rows.bad[at]]
-    strings = rows.trace.strings
-    names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
-    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at])
+    name = rows.column("name", at)
+    names: list[str] = [rows.trace.strings[i] for i in name.tolist()]
+    is_step = np.isin(at, rows.places(STEP_CATEGORIES))
+    return Annotations(names, name, rows.start(at), rows.end(at), rows.thread[at], is_step)
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:
     """Events whose clock is lost: negative, absurdly long, or far from all others."""
     if not len(start):
         return np.empty(0, bool)
+    bad = (duration < 0) | (duration > LOST_CLOCK_NS)
+    least, most = int(start.min()), int(start.max())
+    if most - least <= LOST_CLOCK_NS:
+        return bad
     middle = int(np.median(start[duration >= 0])) if (duration >= 0).any() else 0
     # Unsigned distance: the difference of two int64 can overflow.
-    far = (start > middle + LOST_CLOCK_NS) | (start < middle - LOST_CLOCK_NS)
-    return (duration < 0) | (duration > LOST_CLOCK_NS) | far
+    return bad | (start > middle + LOST_CLOCK_NS) | (start < middle - LOST_CLOCK_NS)
 
 
 def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
-    rows = trace.rows
-    key = (rows["pid"].astype(np.int64) << 32) | (rows["tid"].astype(np.int64) & 0xFFFFFFFF)
-    keys, inverse = ordinals(key)
-
-    def text(i: int) -> str:
-        return trace.strings[i] if i >= 0 else ""
-
-    pairs = [
-        (text(k >> 32), text(k & 0xFFFFFFFF if k & 0xFFFFFFFF != 0xFFFFFFFF else -1))
-        for k in keys.tolist()
-    ]
-    return inverse, pairs
+    """The thread of each row, and all threads by their pids, then tids; a tid of none is last."""
+    number = len(trace.strings)
+    tids = np.where(trace.rows["tid"] < 0, number, trace.rows["tid"])
+    pid_ids, pid = ordinals(trace.rows["pid"])
+    tid_ids, tid = ordinals(tids)
+    keys, inverse = ordinals(pid * len(tid_ids) + tid)
+    texts = [*trace.strings, ""]  # -1 and `number` are the last
+    pids: list[int] = pid_ids[keys // len(tid_ids)].tolist() if len(keys) else []
+    known: list[int] = tid_ids[keys % len(tid_ids)].tolist() if len(keys) else []
+    return inverse, [(texts[a], texts[b]) for a, b in zip(pids, known, strict=True)]
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:

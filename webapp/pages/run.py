@@ -11,7 +11,7 @@ from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Run
 from analyzer.reports.bands import reading
 from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
-from webapp import components, data, format, session, url_state
+from webapp import components, data, format, run_sections, session, url_state
 from webapp.charts import accounts, balance
 
 ALL_STEPS = "all steps"
@@ -437,6 +437,8 @@ def main() -> None:
     figures(part, totals)
     hdbi_scale(report, found, part)
     decomposition(report, phases if phase == ALL_STEPS else {phase: part})
+    run_sections.ranks(report)
+    run_sections.step_groups(report)
     steps(report, phase)
     latency(report)
     warnings(report)
