@@ -269,7 +269,7 @@ class _ByThread:
         call, op = call[~calls.bad[call]], op[~ops.bad[op]]
         region, op = op[ops.region[op]], op[~ops.region[op]]
         owned = cut(
-            (calls.start[call], calls.end[call], calls.account[call]),
+            (calls.start[call], calls.end[call], calls.account[call], calls.copy_wait[call]),
             (ops.start[op], ops.end[op]),
             (ops.start[region], ops.end[region]),
             edges,

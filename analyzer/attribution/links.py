@@ -21,6 +21,8 @@ from analyzer.attribution.events import (
 from analyzer.attribution.intervals import Ints, Nest
 from analyzer.trace.events import Trace
 
+_NEVER = np.iinfo(np.int64).min
+
 
 def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     """Link the events of a trace and split it into steps.
@@ -88,6 +90,7 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     linked = device.call[device.call >= 0]
     calls.device_events = np.bincount(linked, minlength=len(calls.start)).astype(np.int64)
     _mark_launches(calls, device)
+    _mark_copy_waits(calls, device)
     device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
     device.replay_op = np.full(len(device.start), -1, np.int64)
     device.replay_shape = np.full(len(device.start), -1, np.int64)
@@ -133,6 +136,33 @@ def _mark_launches(calls: Calls, device: DeviceEvents) -> None:
     calls.kind[unnamed] = classification.LAUNCH_KINDS.index("kernel")
     calls.account[unnamed] = classification.ACCOUNTS.index("launch")
     calls.no_translation[unnamed] = False
+
+
+def _mark_copy_waits(calls: Calls, device: DeviceEvents) -> None:
+    """How long each copy that ended on the host after it had ended on the device waited for its
+    turn: from the call's start to the end of what its device had begun before the copy.
+    """
+    calls.copy_wait = np.zeros(len(calls.start), np.int64)
+    sound = np.flatnonzero(~device.bad)
+    memory = classification.ACCOUNTS.index("memory")
+    own = sound[device.call[sound] >= 0]
+    own = own[(calls.account == memory)[device.call[own]]]
+    # The first event of each call: a copy may be made in parts.
+    own = own[np.lexsort((device.start[own], device.call[own]))]
+    called, first = np.unique(device.call[own], return_index=True)
+    last_end = np.maximum.reduceat(device.end[own], first) if len(own) else device.end[own]
+    first = own[first]
+    turn = device.start[first]
+    for one in np.unique(device.device[first]).tolist():
+        others = sound[device.device[sound] == one]
+        others = others[np.argsort(device.start[others], kind="stable")]
+        reach = np.concatenate(([_NEVER], np.maximum.accumulate(device.end[others])))
+        mine = device.device[first] == one
+        earlier = reach[np.searchsorted(device.start[others], turn[mine])]
+        turn[mine] = np.minimum(turn[mine], earlier)
+    start, end = calls.start[called], calls.end[called]
+    waited = np.minimum(turn, end) - start
+    calls.copy_wait[called] = np.where(end >= last_end, np.maximum(waited, 0), 0)
 
 
 def _number_graph_events(calls: Calls, device: DeviceEvents) -> None:

@@ -46,6 +46,10 @@ class Evidence:
     bounds: dict[str, Bound]  # by group of figures; all others are sound
     checks: list[Check]  # one of each name, all traces together
 
+    def kind(self, group: str) -> str:
+        """at least | at most | not judged, of a group of figures; "" of a sound one."""
+        return self.bounds[group].kind if group in self.bounds else ""
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -223,7 +227,7 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How host-bound a run is, which account is to blame, what is exposed."""
+    """How long the GPU waits, which account is to blame, how host-bound the steps are."""
 
     reading: str  # name of the band of HDBI, "unknown", or "not judged"
     unsupported: list[str]  # what the trace cannot tell: device, kernels, operators, launch floor
@@ -241,6 +245,7 @@ class RunSummary(RunFigures):
     """Is the run host-bound, and what is to be known about it?"""
 
     verdict: Verdict  # the answer
+    phase_verdicts: dict[str, Verdict]  # the same of each phase
     coverage: Coverage  # how much is linked and attributed
     inflation: dict[str, float] | None  # profiled over un-profiled step time, by phase
     quality: list[Finding]  # warnings first

@@ -24,7 +24,7 @@ enum { NEED_MORE = 0, END = 1, ODD = 2, BAD = 3, NO_MEMORY = 4 };
 
 enum {
     HAS_TS = 1, HAS_DUR = 2, HAS_CORRELATION = 4, HAS_EXTERNAL = 8, HAS_BYTES = 16,
-    CONTROL = 32, NONFINITE = 64
+    CONTROL = 32, NONFINITE = 64, IS_BEGIN = 128, IS_END = 256
 };
 
 typedef struct {
@@ -57,7 +57,7 @@ typedef struct {
     int64_t cap_rows, cap_counts, cap_named, cap_texts, arena_cap, cap_strings;
     Slot *slots; int64_t n_slots;
     int32_t *map; int64_t cap_map;                      /* ids in the scanner that parts go to; -1: none yet */
-    int32_t keep_python, ph_X, ph_M, cat_python;
+    int32_t keep_python, ph_X, ph_M, ph_B, ph_E, cat_python;
     int64_t last_count;
     char *scratch; int64_t scratch_cap;
 } Scanner;
@@ -249,6 +249,8 @@ EXPORT Scanner *hb_new(int32_t keep_python) {
     hb_intern(s, "", 0);                                /* id 0 is the empty string */
     s->ph_X = hb_intern(s, "X", 1);
     s->ph_M = hb_intern(s, "M", 1);
+    s->ph_B = hb_intern(s, "B", 1);
+    s->ph_E = hb_intern(s, "E", 1);
     s->cat_python = hb_intern(s, "python_function", 15);
     return s;
 }
@@ -425,7 +427,7 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 typedef struct { const char *a, *b; } Span;
 enum { COLL_NAME, COLL_GROUP, COLL_RANKS, COLL_IN, COLL_OUT, COLL_DTYPE, COLL_PARTS };
 typedef struct {
-    Span device, stream, ran_on, sycl, level_zero, kernel, label, shape[4], config[4], coll[COLL_PARTS];
+    Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4], coll[COLL_PARTS];
 } Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
@@ -457,7 +459,10 @@ static int read_args(In *in, Row *row, Args *args) {
         Span span = {a, b};
         int null = b - a == 4 && !memcmp(a, "null", 4);
         switch (k[0]) {
-        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'c':
+            if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; }
+            else if (KEY("context") && !null) args->context = span;
+            break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
         case 'd':
@@ -584,14 +589,15 @@ static int read_event(Scanner *s, In *in) {
     }
     row.index = s->part.events++;
     if (!hb_count(s, ph, cat, 1)) return -2;
-    if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
+    int half = ph == s->ph_B ? IS_BEGIN : ph == s->ph_E ? IS_END : 0;
+    if (!half && (ph != s->ph_X || (cat == s->cat_python && !s->keep_python))) return 1;
     row.category = cat;
-    row.flags |= in->flags;
+    row.flags |= in->flags | half;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
     /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
     Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};
     for (int i = 3; i >= 0; i--) if (streams[i].a) args.stream = streams[i];
-    row.kernel = intern(s, args.kernel);
+    row.kernel = intern(s, args.kernel.a ? args.kernel : args.context);
     row.pid = intern(s, pid);
     row.tid = intern(s, tid);
     row.device = intern(s, args.device);

@@ -17,6 +17,7 @@ import numpy as np
 from analyzer.trace.columns import (
     BAD,
     END,
+    HALVES,
     HAS_BYTES,
     HAS_CORRELATION,
     HAS_DUR,
@@ -48,6 +49,7 @@ class _Args(msgspec.Struct):
     level_zero_queue: _Raw = msgspec.field(name="l0 queue", default=_EMPTY)
     bytes: _Raw = _EMPTY
     kernel: _Raw = _EMPTY
+    context: _Raw = _EMPTY
     dims: _Raw = msgspec.field(name="Input Dims", default=_EMPTY)
     old_dims: _Raw = msgspec.field(name="Input dims", default=_EMPTY)
     types: _Raw = msgspec.field(name="Input type", default=_EMPTY)
@@ -108,7 +110,7 @@ class PureScanner:
         self.events = 0
         self.trailing_commas = 0
         self.odd_start = self.bad_at = 0
-        for text in (b"", b"X", b"M", b"python_function"):
+        for text in (b"", b"X", b"M", b"B", b"E", b"python_function"):
             self.intern(text)
 
     def intern(self, text: bytes) -> int:
@@ -229,7 +231,10 @@ class PureScanner:
                 numbers.append(convert(value))
             else:
                 numbers.append(0)
-        if event.ph != "X" or (event.cat == "python_function" and not self._keep_python):
+        half = HALVES.get(event.ph, 0)
+        flags |= half
+        is_left_out = event.cat == "python_function" and not self._keep_python
+        if not half and (event.ph != "X" or is_left_out):
             return None
         ts, dur, correlation, external, size = numbers
         kernel = bytes(args.kernel)
@@ -251,7 +256,7 @@ class PureScanner:
             self._token(args.ran_on, args.stream, args.sycl_queue, args.level_zero_queue),
             self._inputs(args),
             self._joined(args.grid, args.block, args.shared, args.registers),
-            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else -1,
+            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else self._token(args.context),
             flags,
         )
 

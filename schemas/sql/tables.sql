@@ -191,6 +191,7 @@ CREATE TABLE IF NOT EXISTS calls (
   thread_id INTEGER,
   name_id INTEGER,
   account VARCHAR,               -- launch | graph_launch | memory | wait | other_call
+  copy_wait_ns BIGINT,           -- of a copy, from its start: waiting for earlier work of its device; 0 else
   is_launch BOOLEAN,             -- starts device work: kernel, graph, memcpy or memset
   start_ns BIGINT,               -- Kineto: ts
   dur_ns BIGINT,                 -- Kineto: dur
@@ -275,7 +276,7 @@ CREATE TABLE IF NOT EXISTS ledger (
   step_id INTEGER,               -- NULL: the whole trace
   thread_id INTEGER,             -- launching thread; the rows of all add up to the step's wall time
   is_main BOOLEAN,               -- the thread with most launches of that step
-  account VARCHAR,               -- python region framework library launch graph_launch memory wait other_call
+  account VARCHAR,               -- python region framework library launch graph_launch memory copy_wait wait other_call
   ns BIGINT,
   exposed_ns BIGINT              -- of it, while the device was idle; NULL without device events
 );

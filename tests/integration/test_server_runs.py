@@ -88,7 +88,7 @@ def test_the_same_run_is_read_as_the_command_line_reads_it(
     found = client.get("/api/v1/compare", params={"runs": f"{EAGER},{GRAPH}"}).json()
     assert found["verdict"] == compared.verdict
     text = client.get(f"/api/v1/runs/{ids[0]}/report?format=text").text
-    assert "Host-bound: preparing the work costs more than doing it." in text
+    assert "The GPU waits for 90 % of the steps' host time" in text
 
 
 def test_a_content_that_is_known_is_not_sent_again(client: TeamClient) -> None:
