@@ -421,6 +421,12 @@ _LATENCIES = {
 }
 
 
+def step_latency(connection: Connection, run_id: str) -> dict[str, list[int]]:
+    """Un-profiled wall times of steps by phase, in the order of recording."""
+    sql = "SELECT phase, wall_ns FROM step_latency WHERE run_id = $run_id"
+    return dict(select_tuples(connection, sql, {"run_id": run_id}))
+
+
 def latency(connection: Connection, run_id: str) -> Latencies | None:
     """Un-profiled TTFT, TPOT, ITL and step times; None if nothing was measured."""
     found: Latencies = {}
