@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from analyzer.cli import main
