@@ -117,8 +117,7 @@ RIGHT_ALARMS = {
     # Calls of one thread overlap by up to two seconds, which no thread can do.
     "mtia-inference": {"clocks"},
     # Events were thinned out (README of the traces): kernels wait for what was removed.
-    "sampled-rank0-of-128": {"late_bursts"},
-    "sampled-rank1-of-128": {"late_bursts"},
+    "sampled-of-128": {"late_bursts"},
     # Windows that ended while launched work was still queued.
     "2gpu-fsdp-alltoall-before": {"dropped_events"},
     "h100-2gpu-1s": {"dropped_events"},
