@@ -126,12 +126,13 @@ RIGHT_ALARMS = {
 
 def whole_traces(shared_dir: Path) -> list[Path]:
     traces = shared_dir / "traces"
-    folders = ("", "h200", "ranks", "next/kineto-multirank", "next/serving", "next/nsys")
+    formats = ("kineto-multirank", "serving", "nsys", "rocprof", "xplane")
+    folders = ("", "h200", "ranks", *(f"next/{name}" for name in formats))
     return [
         path
         for folder in folders
         for path in sorted((traces / folder).iterdir())
-        if path.name.endswith((".json.gz", ".sqlite")) and ".et." not in path.name
+        if path.name.endswith((".json.gz", ".sqlite", ".pb")) and ".et." not in path.name
     ]
 
 
