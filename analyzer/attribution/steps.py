@@ -60,7 +60,7 @@ def find_steps(linked: LinkedTrace, patterns: Sequence[str]) -> None:
     # A profiler that records an engine's capture of graphs counts a step of its own.
     elif any(mark.phase == CAPTURE for mark in marks.values()):
         steps = []
-    elif profiled := _matching(annotations, ("ProfilerStep#*",)):
+    elif profiled := _profiled(annotations):
         source, steps = PROFILER, [_step(annotations, i) for i in profiled]
     elif found := find_repetition(linked):
         linked.steps = found.steps
@@ -76,6 +76,13 @@ def find_steps(linked: LinkedTrace, patterns: Sequence[str]) -> None:
     if patterns and not asked:
         linked.trace.findings.append(_no_match(linked, annotations, patterns))
     _say_apart(linked, annotations, marks)
+
+
+def _profiled(annotations: Annotations) -> list[int]:
+    """The steps that a profiler was told of."""
+    return np.flatnonzero(annotations.is_step).tolist() or _matching(
+        annotations, ("ProfilerStep#*",)
+    )
 
 
 def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:

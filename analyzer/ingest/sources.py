@@ -17,9 +17,8 @@ from analyzer.ingest.ranks.files import FRONT_END, Found
 from analyzer.trace import formats
 from schemas import run_directory
 from schemas.manifest import Manifest
+from schemas.packing import TRACE_SUFFIXES
 from schemas.run_directory import file_sha256
-
-TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite", ".pftrace", ".pftrace.gz")
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,8 @@ class SourceFile:
         """
         try:
             if self.path.is_dir():
-                lines = [f"{file.name} {file_sha256(file)}" for file in _files_in(self.path)]
+                files = _files_in(self.path)
+                lines = [f"{file.relative_to(self.path)} {file_sha256(file)}" for file in files]
                 return hashlib.sha256("\n".join(lines).encode()).hexdigest()
             return file_sha256(self.path)
         except OSError as error:
@@ -109,12 +109,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
             raise AnalyzerError(
                 f"{path} does not exist; give a trace file, a run directory or a folder of them."
             )
-        if (
-            path.is_file()
-            or (path / run_directory.MANIFEST).is_file()
-            or formats.is_trace_folder(path)
-        ):
+        if path.is_file() or (path / run_directory.MANIFEST).is_file():
             found.append(path)
+            continue
+        if folders := formats.trace_folders(path):
+            found += folders
             continue
         if not path.is_dir():
             raise AnalyzerError(f"{path} is neither a file nor a folder.")
@@ -123,7 +122,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
             for entry in sorted(path.iterdir()):
                 if entry.is_dir():
                     is_run = (entry / run_directory.MANIFEST).is_file()
-                    inside += [entry] if is_run or formats.is_trace_folder(entry) else []
+                    inside += [entry] if is_run else formats.trace_folders(entry)
                 elif entry.name == run_directory.JOB:
                     continue
                 elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
@@ -135,7 +134,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
         if not inside:
             raise AnalyzerError(
                 f"{path} holds no run directory and no trace "
-                f"({', '.join(f'*{suffix}' for suffix in TRACE_SUFFIXES)}); give one of them."
+                f"(*{', *'.join(TRACE_SUFFIXES)}); give one of them."
             )
         found += inside
     return list(dict.fromkeys(found))
@@ -215,7 +214,7 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file())
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 def _file(path: Path, role: str) -> SourceFile:

@@ -11,8 +11,9 @@ from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Run
 from analyzer.reports.bands import reading
 from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
-from webapp import components, data, format, run_sections, session, url_state
+from webapp import components, data, format, session, url_state
 from webapp.charts import accounts, balance
+from webapp.sections import run as run_sections
 
 ALL_STEPS = "all steps"
 MOST_STEPS_DRAWN = 500
