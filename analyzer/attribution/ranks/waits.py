@@ -29,7 +29,6 @@ from analyzer.attribution.ranks.timelines import (
     host_timeline,
 )
 
-
 # Accounts of a host that waits for its device.
 _FOR_DEVICE = (ACCOUNT["wait"], ACCOUNT["copy_wait"])
 
