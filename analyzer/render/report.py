@@ -12,6 +12,7 @@ from analyzer.queries.costs import Step, StepTotals
 from analyzer.queries.records import Family, Finding, Op, Run
 from analyzer.render.measurements import print_floors, print_host_speed, print_latency
 from analyzer.render.prediction import prediction_table
+from analyzer.render.ranks import print_ranks
 from analyzer.render.step_groups import print_step_groups
 from analyzer.render.tables import bar, heading, printable, table
 from analyzer.reports.records import PhaseFigures, Predictions, RunReport
@@ -29,10 +30,11 @@ def print_report(value: RunReport, out: Console) -> None:
     out.print(Text(printable(value.verdict.sentence)))
     _balance(value, out)
     _ledger(value, out)
+    print_ranks(value.ranks, out)
     _steps(value, out)
     _families(value.families, out)
     _kernels(value, out)
-    _ops(value.ops, out)
+    _ops(value.ops, value.evidence.kind("host_cost"), out)
     print_latency(value, out)
     print_host_speed(value.host_speed, out)
     _predictions(value.predictions, out)
@@ -347,7 +349,7 @@ def _kernels(value: RunReport, out: Console) -> None:
     )
 
 
-def _ops(ops: list[Op], out: Console) -> None:
+def _ops(ops: list[Op], kind: str, out: Console) -> None:
     if not ops:
         return
     heading(out, "Operators that cost the host most")
@@ -355,7 +357,7 @@ def _ops(ops: list[Op], out: Console) -> None:
         (
             row.op,
             numbers.count(row.launches),
-            numbers.duration(row.host_ns),
+            numbers.bounded(kind, numbers.duration(row.host_ns)),
             numbers.duration(row.t_py_ns),
             numbers.duration(row.t_dispatch_ns),
             numbers.duration(row.ct_ns),

@@ -143,7 +143,7 @@ def _merged(of_one: Sequence[Check]) -> Check:
     worst = min((check.verdict for check in of_one), key=_WORST_FIRST.index)
     those = [check for check in of_one if check.verdict == worst]
     first = max(those, key=lambda check: check.count)
-    more = sum(check.count > 0 for check in those) - 1
+    more = sum(check.count > 0 and check.found != first.found for check in those)
     totals = [check.total for check in of_one if check.total is not None]
     count, total = sum(check.count for check in of_one), sum(totals) if totals else None
     is_counted = first.total and first.share == first.count / first.total

@@ -13,6 +13,7 @@ from analyzer.reports.bands import reading
 from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
 from webapp import components, data, format, session, url_state
 from webapp.charts import accounts, balance
+from webapp.sections import run as run_sections
 
 ALL_STEPS = "all steps"
 MOST_STEPS_DRAWN = 500
@@ -437,6 +438,8 @@ def main() -> None:
     figures(part, totals)
     hdbi_scale(report, found, part)
     decomposition(report, phases if phase == ALL_STEPS else {phase: part})
+    run_sections.ranks(report)
+    run_sections.step_groups(report)
     steps(report, phase)
     latency(report)
     warnings(report)

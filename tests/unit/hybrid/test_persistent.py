@@ -37,10 +37,14 @@ LLAMA = {
     "max_position_embeddings": 256,
 }
 WIDE = {"hidden_size": 128, "intermediate_size": 1400, "num_key_value_heads": 4}
+MANY = Tiling(
+    grid=12, warps=2, chunk=1024, flying=2, stages=5, shared=8 << 10, min_part=8, full_part=20
+)
 CASES = {
     "llama": ("LlamaConfig", {}, SMALL),
     "qwen2": ("Qwen2Config", {}, SMALL),
     "qwen3": ("Qwen3Config", {}, SMALL),
+    "a context in six parts": ("LlamaConfig", {}, MANY),
     "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 2}, SMALL),
     "seven heads a key head": (
         "LlamaConfig",
@@ -125,7 +129,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_has_the_logits_and_the_cache_row_of_the_plain_operations(case, folder):
     pair = Pair(case, folder)
-    for position in (0, 5, 60):
+    for position in (0, 5, 125):
         pair.start(position)
         assert pair.kernel.run(pair.tiling.grid, seed=position) is None
         wanted = pair.expected()
