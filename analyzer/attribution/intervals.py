@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.trace import native_scanner
+from analyzer.trace.columns import ordinals
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -202,21 +203,6 @@ class Nest:
         # A thread without an interval around the time ends on another thread's.
         result = np.where(at >= 0, self.order[at], -1)
         return result
-
-
-def ordinals(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values, sorted, and for each value its place among them."""
-    if not len(values):
-        return values.astype(np.int64), np.empty(0, np.int64)
-    least, most = int(values.min()), int(values.max())
-    if most - least >= 4 * len(values) + 1024:
-        distinct = np.unique(values)
-        return distinct, np.searchsorted(distinct, values)
-    # A table of all values between least and greatest is small: look up instead of searching.
-    from_least = values - least
-    seen = np.zeros(most - least + 1, bool)
-    seen[from_least] = True
-    return np.flatnonzero(seen) + least, (np.cumsum(seen) - 1)[from_least]
 
 
 def spread(low: Ints, size: Ints) -> Ints:
