@@ -22,7 +22,7 @@ from .errors import Cancelled, ContextOverflow, HybridError, UnsupportedDevice
 from .generator import Activity
 from .model import hub
 from .model.spec import Spec, spec_of
-from .requests.hf_generate import Streamer, request_of
+from .requests.hf_generate import Streamer, followed, request_of
 from .runner import Runner
 from .shapes import Shapes
 from .state.buffers import Ids
@@ -198,20 +198,11 @@ class Engine:
             HybridError: The call asks for what the runtime does not do; named.
         """
         request = request_of(input_ids, attention_mask, self._generation, given)
-        if streamer is not None:
-            streamer.put(input_ids.cpu())
         tokens = self.generate(
             request.ids, request.new, request.sampling, stream=True, stop=request.stop
         )
-        new: list[int] = []
         with tokens:
-            for token in tokens:
-                new.append(token)
-                if streamer is not None:
-                    streamer.put(torch.tensor([token]))
-        if streamer is not None:
-            streamer.end()
-        return torch.cat([input_ids, input_ids.new_tensor([new])], dim=1)
+            return followed(input_ids, tokens, streamer)
 
     def prefill(self, ids: Sequence[int], sampling: Sampling | None = None) -> int:
         """Read a prompt and return its first token, waited for. Starts a sequence anew."""

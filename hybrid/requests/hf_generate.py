@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -127,3 +127,17 @@ def request_of(
         )
     ids: Any = input_ids[0]
     return Request(ids.tolist(), new, sampling, stop)
+
+
+def followed(input_ids: Tensor, tokens: Iterable[int], streamer: Streamer | None) -> Tensor:
+    """Return the prompt and the tokens behind it, (1, T); the streamer gets each as it comes."""
+    new: list[int] = []
+    if streamer is not None:
+        streamer.put(input_ids.cpu())
+    for token in tokens:
+        new.append(token)
+        if streamer is not None:
+            streamer.put(torch.tensor([token]))
+    if streamer is not None:
+        streamer.end()
+    return torch.cat([input_ids, input_ids.new_tensor([new])], dim=1)
