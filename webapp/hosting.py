@@ -31,6 +31,7 @@ def app(
     hosting: pages.Hosting,
     host: str,
     port: int,
+    base_path: str,
     most_bytes: int,
     auth: Mapping[str, Any] | None = None,
 ) -> st.App:
@@ -38,13 +39,14 @@ def app(
 
     Args:
         hosting: What the pages ask of the server.
+        base_path: Path of the pages, as /hostbound; "" is none.
         most_bytes: Largest file that a page takes.
         auth: Streamlit's section `[auth]`, if an identity provider lets people in.
     """
     pages.host(hosting)
     configure(
         {
-            **settings.options(host, port),
+            **settings.options(host, port, base_path),
             "server.maxUploadSize": most_bytes >> 20,
             "logger.level": "error",
         }

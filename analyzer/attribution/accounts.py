@@ -54,7 +54,7 @@ class LibraryLaunches:
 
 
 def cut(
-    calls: tuple[Ints, Ints, Ints],
+    calls: tuple[Ints, Ints, Ints, Ints],
     ops: tuple[Ints, Ints],
     regions: tuple[Ints, Ints],
     edges: Ints,
@@ -62,13 +62,16 @@ def cut(
     """Cut the thread's time where an owner changes and at `edges`; the library's is not told yet.
 
     Args:
-        calls: (start, end, account) of the thread's calls; nested ones belong to the outermost.
+        calls: (start, end, account, copy_wait) of the thread's calls; nested ones belong to the
+            outermost. copy_wait: how long from its start a copy waited for its turn on the device.
         ops, regions: (start, end).
     """
     which, call_start, call_end = disjoint(calls[0], calls[1])
     call_account = calls[2][which]
+    turn = np.maximum((calls[0] + calls[3])[which], call_start)
     op_start, op_end = union(*ops)
     region_start, region_end = union(*regions)
+    edges = np.concatenate((edges, turn[turn > call_start]))
     points = distinct(
         np.concatenate((call_start, call_end, op_start, op_end, region_start, region_end, edges))
     )
@@ -80,6 +83,7 @@ def cut(
         at = np.searchsorted(call_start, start, "right") - 1
         in_call = (at >= 0) & (call_end[at] > start)
         account[in_call] = call_account[at[in_call]]
+        account[in_call & (start < turn[at])] = ACCOUNT["copy_wait"]
     return Owned(start, end, account)
 
 

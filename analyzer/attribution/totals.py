@@ -167,7 +167,9 @@ def _totals(
         None if k is None else (p or 0) + (d or 0) + k
         for k, p, d in zip(kt, t_py, t_dispatch, strict=True)
     ]
-    active = timed(kind[0], has_device, opaque)
+    # A device that does not tell which of its events are kernels says nothing of them.
+    tells_kernels = bool(kind[0].any() or not kind[DEVICE_KINDS.index("mtia")].any())
+    active = timed(kind[0], has_device and tells_kernels, opaque)
     busy = _column(_busy(device, events), has_device)
     counts: dict[str, _Column] = {
         "kernels": _column(events.counts(kind[0]), ~opaque),
@@ -191,7 +193,7 @@ def _totals(
         "device_busy_ns": busy,
         "device_event_sum_ns": timed(None, has_device),
         "orphan_device_ns": timed(orphan, True),
-        "active_outside_steps_ns": timed(kind[0] & outside, whole, opaque),
+        "active_outside_steps_ns": timed(kind[0] & outside, whole and tells_kernels, opaque),
         "event_sum_outside_steps_ns": timed(outside, whole),
         "busy_in_window_ns": [window.busy_ns for window in windows],
         "device_idle_ns": [window.idle_ns for window in windows],

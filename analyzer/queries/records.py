@@ -97,6 +97,7 @@ class ListedRun:
     device_active_ns: int | None  # sum of kernel durations
     orchestration_ns: int | None  # what the host spent to get the kernels launched
     hdbi: float | None  # 0 host-bound, 1 device-bound
+    idle_share: float | None  # of the steps' host time, while the device was idle
     step_elapsed_ns: int | None  # median step
     floor_source: str | None  # null_kernel | trace | none
     launch_floor_ns: int | None  # launch start to kernel start of the empty kernel

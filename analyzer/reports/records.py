@@ -23,6 +23,7 @@ from analyzer.queries.records import (
     Run,
     StepGroup,
 )
+from analyzer.reports.ranks import RankFigures, RankReport
 
 # -- what the traces can prove
 
@@ -44,6 +45,10 @@ class Evidence:
     sentence: str | None  # what is touched and why, in one line; None: nothing is
     bounds: dict[str, Bound]  # by group of figures; all others are sound
     checks: list[Check]  # one of each name, all traces together
+
+    def kind(self, group: str) -> str:
+        """at least | at most | not judged, of a group of figures; "" of a sound one."""
+        return self.bounds[group].kind if group in self.bounds else ""
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,7 @@ class RunFigures:
     steps: list[Step]  # in order of time
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: RankReport | None  # None where the traces are not ranks of one job
     evidence: Evidence  # what the traces can prove; figures that are not judged are None
 
     @property
@@ -221,7 +227,7 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How host-bound a run is, which account is to blame, what is exposed."""
+    """How long the GPU waits, which account is to blame, how host-bound the steps are."""
 
     reading: str  # name of the band of HDBI, "unknown", or "not judged"
     unsupported: list[str]  # what the trace cannot tell: device, kernels, operators, launch floor
@@ -239,6 +245,7 @@ class RunSummary(RunFigures):
     """Is the run host-bound, and what is to be known about it?"""
 
     verdict: Verdict  # the answer
+    phase_verdicts: dict[str, Verdict]  # the same of each phase
     coverage: Coverage  # how much is linked and attributed
     inflation: dict[str, float] | None  # profiled over un-profiled step time, by phase
     quality: list[Finding]  # warnings first
@@ -292,6 +299,7 @@ class ComparedRun:
     ledger: Ledger  # of the mean step
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: list[RankFigures] | None  # what each waited; None where the traces are not ranks
     evidence: Evidence  # what its traces can prove
 
 

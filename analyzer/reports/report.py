@@ -14,7 +14,7 @@ from analyzer.attribution import classification
 from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Latencies, Run
 from analyzer.reports import prediction
-from analyzer.reports.bands import UNKNOWN, band_of, reading
+from analyzer.reports.bands import UNKNOWN, reading
 from analyzer.reports.evidence import (
     NOT_JUDGED,
     evidence,
@@ -23,8 +23,8 @@ from analyzer.reports.evidence import (
     withheld_ledger,
 )
 from analyzer.reports.host_speed import speed_of
+from analyzer.reports.ranks import rank_report
 from analyzer.reports.records import (
-    Bound,
     Evidence,
     HostSpeed,
     PhaseFigures,
@@ -34,19 +34,9 @@ from analyzer.reports.records import (
     Verdict,
 )
 from analyzer.reports.step_marks import steps_told
+from analyzer.reports.verdict import exposed, sentence
 from analyzer.store import Connection
 
-ACCOUNT_MEANS = {
-    "python": "Python and everything else outside operators",
-    "region": "compiled-region wrappers: guards, generated glue code",
-    "framework": "PyTorch operators: dispatch, shapes, allocation",
-    "library": "inside CUDA libraries' host code (cuBLAS, cuDNN)",
-    "launch": "in kernel launch calls",
-    "graph_launch": "in graph launch calls",
-    "memory": "in copy, memset and allocation calls",
-    "wait": "waiting for the device",
-    "other_call": "in other CUDA calls (attributes, events, module loading)",
-}
 TOP = 15
 
 
@@ -66,6 +56,7 @@ def figures(connection: Connection, run_id: str) -> RunFigures:
         steps,
         queries.latency(connection, run_id),
         speed_of(run),
+        rank_report(connection, run_id),
         found,
     )
 
@@ -82,6 +73,10 @@ def summary(connection: Connection, run_id: str) -> RunSummary:
     return RunSummary(
         **vars(found),
         verdict=verdict(found.measured, found.totals, coverage, found.evidence),
+        phase_verdicts={
+            phase: verdict(part, found.totals, coverage, found.evidence)
+            for phase, part in found.phases.items()
+        },
         coverage=coverage,
         inflation=_inflation(found.phases, found.latency, found.host_speed),
         quality=quality,
@@ -180,9 +175,8 @@ def _inflation(
 
 
 def verdict(measured: StepTotals, totals: Totals, coverage: Coverage, found: Evidence) -> Verdict:
-    """How host-bound, which account is to blame, what is exposed: in a sentence and in figures.
-
-    A figure that stands on what the trace cannot tell is not shown as sound.
+    """How long the GPU waits, which account is to blame, how host-bound: in a sentence and in
+    figures. A figure that stands on what the trace cannot tell is not shown as sound.
     """
     balance, idleness = found.bounds.get("hdbi"), found.bounds.get("device_idle")
     unsupported = [
@@ -195,68 +189,23 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage, found: Evi
         )
         if lacking
     ]
-    value = measured.hdbi
-    exposed = {name: entry.exposed_ns or 0 for name, entry in measured.ledger.items()}
-    idle_known = all(entry.exposed_ns is not None for entry in measured.ledger.values())
-    idle = sum(exposed.values())
+    times = exposed(measured)
+    idle = None if times is None or "device" in unsupported else sum(times.values())
     wall = sum(entry.ns for entry in measured.ledger.values())
-    worst = max(exposed, key=lambda name: exposed[name]) if idle > 0 else None
     parts = {
         "framework translation (dFT)": measured.ft_ns,
         "CUDA-library translation (dCT)": measured.ct_ns,
         "launch path (dKT)": measured.kt_ns,
     }
     known = {name: ns for name, ns in parts.items() if ns}
-    largest = max(known, key=lambda name: known[name]) if known else None
-    sentences: list[str] = []
-    if balance and totals.kernels != 0:
-        sentences.append(_not_judged(balance, idleness, idle / wall if wall and idle else None))
-    elif "kernels" in unsupported:
-        sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
-    elif not totals.launches:
-        sentences.append(
-            "HDBI is unknown: the trace holds no launch call, so nothing says what launching cost "
-            "the host."
-        )
-    elif value is None:
-        sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
-    elif "operators" in unsupported:
-        sentences.append(
-            "The trace holds no operators, so what they cost the host is unknown: T_Orchestration "
-            "is the launch path alone and HDBI an upper bound."
-        )
-    else:
-        sentences.append(band_of(value).sentence)
-    if idleness and not balance and wall and idle:
-        share = f"{idleness.kind} {idle / wall:.0%} of the steps' host time"
-        sentences.append(f"The GPU is idle for {share}: {idleness.reason}.")
-    elif not idleness and totals.kernels and wall and worst:
-        sentences.append(
-            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; the largest part "
-            f"of that ({exposed[worst] / idle:.0%}) passes in {worst} ({ACCOUNT_MEANS[worst]})."
-        )
     return Verdict(
-        reading=NOT_JUDGED if balance else UNKNOWN if unsupported else reading(value),
+        reading=NOT_JUDGED if balance else UNKNOWN if unsupported else reading(measured.hdbi),
         unsupported=unsupported,
-        hdbi=value,
-        largest_component=largest,
-        idle_ns=idle if idle_known and "device" not in unsupported else None,
-        idle_share=idle / wall if wall and idle_known and "device" not in unsupported else None,
-        most_exposed_account=worst,
+        hdbi=measured.hdbi,
+        largest_component=max(known, key=lambda name: known[name]) if known else None,
+        idle_ns=idle,
+        idle_share=idle / wall if wall and idle is not None else None,
+        most_exposed_account=max(times, key=lambda name: times[name]) if times and idle else None,
         accounts=list(classification.ACCOUNTS),
-        sentence=" ".join(sentences),
-    )
-
-
-def _not_judged(balance: Bound, idleness: Bound | None, idle_share: float | None) -> str:
-    """Why HDBI is not judged, and what is still known of the idle GPU, in one sentence."""
-    if idleness is None:
-        return f"HDBI is not judged: {balance.reason}."
-    if idleness.kind == NOT_JUDGED:
-        return f"HDBI and GPU idle time are not judged: {balance.reason}."
-    if idle_share is None:
-        return f"HDBI is not judged: {balance.reason}."
-    return (
-        f"HDBI is not judged; the GPU is idle for {idleness.kind} {idle_share:.0%} of the steps' "
-        f"host time: {balance.reason}."
+        sentence=sentence(measured, totals, unsupported, balance, idleness),
     )

@@ -32,6 +32,7 @@ from analyzer.server.limits import Limits
 from analyzer.server.pages import ENTRY_POINTS, MakeApp
 from analyzer.server.service import Service, build
 from analyzer.store import discovery, open_store
+from schemas.endpoint import is_base_path
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class ServeOptions:
     db: Path | None
     host: str = "127.0.0.1"
     port: int = 8501
+    base_path: str = ""  # before every path, as "/hostbound"
     workers: int = 2
     no_login: bool = False
     oidc: Path | None = None
@@ -58,6 +60,8 @@ def serve(options: ServeOptions) -> None:
     Raises:
         AnalyzerError: The address, the data folder or the identity provider is not as it must be.
     """
+    if not is_base_path(options.base_path):
+        raise AnalyzerError(f"{options.base_path!r} is no path; write it as /hostbound.")
     layout = _layout(options)
     layout.check_store()
     # One of several servers leaves no note: commands go to the lake themselves.
@@ -83,12 +87,14 @@ def serve(options: ServeOptions) -> None:
             service = build(layout, options.limits, policy, options.workers, logs.to_stderr)
             _check_login(options, service)
             pages = _pages(service, options) if options.pages else None
-            application = Middleware(service, cast("Asgi", app.build(service)), pages)
+            application = Middleware(
+                service, cast("Asgi", app.build(service)), pages, options.base_path
+            )
             service.start()
             undo.callback(service.close, 0.0)
             if noted is not None and secret is not None:
                 here = "127.0.0.1" if options.host in ("0.0.0.0", "::") else shown
-                discovery.leave_note(noted, f"http://{here}:{port}", secret)
+                discovery.leave_note(noted, f"http://{here}:{port}{options.base_path}", secret)
             undo.pop_all()
         stack.callback(service.log, "stopped")
         if noted is not None:
@@ -96,7 +102,7 @@ def serve(options: ServeOptions) -> None:
         stack.callback(service.close, options.grace_seconds)
         service.log(
             "serving",
-            url=f"http://{shown}:{port}",
+            url=f"http://{shown}:{port}{options.base_path}",
             data=str(layout.data),
             login="needed" if service.needs_login() else "not needed",
             pages=pages is not None,
@@ -244,6 +250,7 @@ def _pages(service: Service, options: ServeOptions) -> Asgi | None:
         ServiceHosting(service),
         options.host,
         options.port,
+        options.base_path,
         PAGE_UPLOAD_BYTES,
         provider.auth if provider else None,
     )

@@ -11,6 +11,8 @@ WITH measured AS (
       AS device_active_ns,
     CASE WHEN count(totals.orchestration_ns) = count(*) THEN sum(totals.orchestration_ns)::BIGINT END
       AS orchestration_ns,
+    CASE WHEN count(totals.device_idle_ns) = count(*) AND sum(totals.wall_ns) > 0
+      THEN sum(totals.device_idle_ns) / sum(totals.wall_ns) END AS idle_share,
     median(steps.elapsed_ns)::BIGINT AS elapsed_ns
   FROM steps
   JOIN totals USING (run_id, trace_id, step_id)
@@ -29,6 +31,7 @@ judged AS (
       AS device_active_ns,
     CASE WHEN NOT list_contains(coalesce(figures, []), 'host_cost') THEN orchestration_ns END
       AS orchestration_ns,
+    CASE WHEN NOT list_contains(coalesce(figures, []), 'device_idle') THEN idle_share END AS idle_share,
     CASE WHEN NOT list_contains(coalesce(figures, []), 'step_time') THEN elapsed_ns END AS elapsed_ns,
     NOT list_contains(coalesce(figures, []), 'hdbi') AS has_hdbi
   FROM measured
@@ -41,7 +44,7 @@ SELECT
   judged.device_active_ns, judged.orchestration_ns,
   CASE WHEN judged.has_hdbi AND judged.device_active_ns + judged.orchestration_ns > 0
     THEN judged.device_active_ns / (judged.device_active_ns + judged.orchestration_ns) END AS hdbi,
-  judged.elapsed_ns AS step_elapsed_ns,
+  judged.idle_share, judged.elapsed_ns AS step_elapsed_ns,
   whole.floor_source, whole.launch_floor_ns,
   (SELECT count(*) FROM trace_quality
    WHERE trace_quality.run_id = runs.run_id AND trace_quality.severity = 'warning') AS warnings

@@ -24,7 +24,7 @@ enum { NEED_MORE = 0, END = 1, ODD = 2, BAD = 3, NO_MEMORY = 4 };
 
 enum {
     HAS_TS = 1, HAS_DUR = 2, HAS_CORRELATION = 4, HAS_EXTERNAL = 8, HAS_BYTES = 16,
-    CONTROL = 32, NONFINITE = 64
+    CONTROL = 32, NONFINITE = 64, IS_BEGIN = 128, IS_END = 256
 };
 
 typedef struct {
@@ -57,7 +57,7 @@ typedef struct {
     int64_t cap_rows, cap_counts, cap_named, cap_texts, arena_cap, cap_strings;
     Slot *slots; int64_t n_slots;
     int32_t *map; int64_t cap_map;                      /* ids in the scanner that parts go to; -1: none yet */
-    int32_t keep_python, ph_X, ph_M, cat_python;
+    int32_t keep_python, ph_X, ph_M, ph_B, ph_E, cat_python;
     int64_t last_count;
     char *scratch; int64_t scratch_cap;
 } Scanner;
@@ -249,6 +249,8 @@ EXPORT Scanner *hb_new(int32_t keep_python) {
     hb_intern(s, "", 0);                                /* id 0 is the empty string */
     s->ph_X = hb_intern(s, "X", 1);
     s->ph_M = hb_intern(s, "M", 1);
+    s->ph_B = hb_intern(s, "B", 1);
+    s->ph_E = hb_intern(s, "E", 1);
     s->cat_python = hb_intern(s, "python_function", 15);
     return s;
 }
@@ -423,7 +425,10 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span device, stream, ran_on, sycl, level_zero, kernel, label, shape[4], config[4]; } Args;
+enum { COLL_NAME, COLL_GROUP, COLL_RANKS, COLL_IN, COLL_OUT, COLL_DTYPE, COLL_PARTS };
+typedef struct {
+    Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4], coll[COLL_PARTS];
+} Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
 static int plain(const char *a, const char *b) {
@@ -454,10 +459,21 @@ static int read_args(In *in, Row *row, Args *args) {
         Span span = {a, b};
         int null = b - a == 4 && !memcmp(a, "null", 4);
         switch (k[0]) {
-        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'c':
+            if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; }
+            else if (KEY("context") && !null) args->context = span;
+            break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
-        case 'd': if (KEY("device") && !null) args->device = span; break;
+        case 'd':
+            if (KEY("device") && !null) args->device = span;
+            else if (KEY("dtype")) args->coll[COLL_DTYPE] = span;
+            break;
+        case 'P':
+            if (KEY("Process Group Name")) args->coll[COLL_GROUP] = span;
+            else if (KEY("Process Group Ranks")) args->coll[COLL_RANKS] = span;
+            break;
+        case 'O': if (KEY("Out msg nelems")) args->coll[COLL_OUT] = span; break;
         case 's':
             if (KEY("stream") && !null) args->stream = span;
             else if (KEY("shared memory")) args->config[2] = span;
@@ -477,8 +493,12 @@ static int read_args(In *in, Row *row, Args *args) {
             if (KEY("Input Dims") || KEY("Input dims")) args->shape[0] = span;
             else if (KEY("Input type")) args->shape[1] = span;
             else if (KEY("Input Strides")) args->shape[2] = span;
+            else if (KEY("In msg nelems")) args->coll[COLL_IN] = span;
             break;
-        case 'C': if (KEY("Concrete Inputs")) args->shape[3] = span; break;
+        case 'C':
+            if (KEY("Concrete Inputs")) args->shape[3] = span;
+            else if (KEY("Collective name")) args->coll[COLL_NAME] = span;
+            break;
         default: break;
         }
         skip_space(in);
@@ -490,15 +510,15 @@ static int read_args(In *in, Row *row, Args *args) {
     }
 }
 
-/* Four texts, a unit separator between them, as one interned string; -1 if none is there. */
-static int32_t join(Scanner *s, const Span *t) {
-    int64_t n = 3;
+/* Some texts, a unit separator between them, as one interned string; -1 if none is there. */
+static int32_t join(Scanner *s, const Span *t, int parts) {
+    int64_t n = parts - 1;
     int any = 0;
-    for (int i = 0; i < 4; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
+    for (int i = 0; i < parts; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
     if (!any) return -1;
     if (!grow((void **)&s->scratch, &s->scratch_cap, n, 1)) return -2;
     char *p = s->scratch;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < parts; i++) {
         if (i) *p++ = 0x1f;
         if (t[i].a) { memcpy(p, t[i].a, (size_t)(t[i].b - t[i].a)); p += t[i].b - t[i].a; }
     }
@@ -569,20 +589,22 @@ static int read_event(Scanner *s, In *in) {
     }
     row.index = s->part.events++;
     if (!hb_count(s, ph, cat, 1)) return -2;
-    if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
+    int half = ph == s->ph_B ? IS_BEGIN : ph == s->ph_E ? IS_END : 0;
+    if (!half && (ph != s->ph_X || (cat == s->cat_python && !s->keep_python))) return 1;
     row.category = cat;
-    row.flags |= in->flags;
+    row.flags |= in->flags | half;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
     /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
     Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};
     for (int i = 3; i >= 0; i--) if (streams[i].a) args.stream = streams[i];
-    row.kernel = intern(s, args.kernel);
+    row.kernel = intern(s, args.kernel.a ? args.kernel : args.context);
     row.pid = intern(s, pid);
     row.tid = intern(s, tid);
     row.device = intern(s, args.device);
     row.stream = intern(s, args.stream);
-    row.shape = join(s, args.shape);
-    row.config = join(s, args.config);
+    row.shape = join(s, args.shape, 4);
+    if (row.shape == -1 && args.coll[COLL_NAME].a) row.shape = join(s, args.coll, COLL_PARTS);
+    row.config = join(s, args.config, 4);
     if (row.name == -2 || row.kernel == -2 || row.pid == -2 || row.tid == -2 || row.device == -2 ||
         row.stream == -2 || row.shape == -2 || row.config == -2 || !hb_add(s, &row)) return -2;
     return 1;

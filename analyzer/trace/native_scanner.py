@@ -160,6 +160,8 @@ class NativeScanner:
         # After text that is no JSON the rest of a piece is read again and again.
         if self._was_plain and len(text) - start >= _WORTH_SPLITTING and _cores() > 1:
             start = self._scan_halves(text, start)
+            if self._first.look.status == END:  # another document may follow in the same text
+                return start, END
         start = self._scan_first(text, start, len(text))
         status = self._first.look.status
         self._was_plain = status == NEED_MORE

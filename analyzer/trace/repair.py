@@ -16,6 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, cast
 
 from analyzer.trace.columns import (
+    HALVES,
     HAS_BYTES,
     HAS_CORRELATION,
     HAS_DUR,
@@ -160,13 +161,14 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
     scanner.count(ph, category)
     index = scanner.events
     scanner.events = index + 1
-    if event.get("ph") != "X" or (event.get("cat") == "python_function" and not keep_python):
+    flags = HALVES.get(text_of(event.get("ph")), 0)
+    is_left_out = event.get("cat") == "python_function" and not keep_python
+    if not flags and (event.get("ph") != "X" or is_left_out):
         return odd
     args_value = event.get("args")
     args = cast("dict[str, Any]", args_value) if isinstance(args_value, dict) else {}
     if args_value is not None and not isinstance(args_value, dict):
         odd.add("odd_value")
-    flags = 0
 
     def number(value: Any, flag: int, convert: Any) -> int:
         nonlocal flags
@@ -204,7 +206,9 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         token(next((args[key] for key in STREAM_KEYS if args.get(key) is not None), None)),
         joined("Input Dims", "Input type", "Input Strides", "Concrete Inputs"),
         joined("grid", "block", "shared memory", "registers per thread"),
-        intern(args["kernel"]) if isinstance(args.get("kernel"), str) else -1,
+        intern(args["kernel"])
+        if isinstance(args.get("kernel"), str)
+        else token(args.get("context")),
         flags,
     )
     scanner.add(row)

@@ -24,11 +24,6 @@ FINDINGS = {
         "{count} events with a duration are of categories that are not known ({named}); they are "
         "in no figure",
     ),
-    "begin_end_events": FindingKind(
-        "warning",
-        "{count} begin and end events ({named}) are not read; ops, calls and ranges that are "
-        "written so are in no figure",
-    ),
     "bad_time": FindingKind(
         "warning",
         "{count} events have an impossible start or duration ({named}; first: {first}); they are "
@@ -79,6 +74,11 @@ FINDINGS = {
         "note",
         "all {total} device events of graph replays took their op from the capture ({how})",
     ),
+    "graph_ops_named": FindingKind(
+        "note",
+        "all {count} device events of graph replays carry the name of their op (that of the graph, "
+        "where it was captured before the trace began)",
+    ),
     "graph_without_capture": FindingKind(
         "warning", "{count} of {total} device events of graph replays have no op: {why}"
     ),
@@ -97,7 +97,6 @@ def check_events(trace: Trace, unread: Unread) -> None:
     for code, counts in (
         ("unknown_calls", unread.unknown_calls),
         ("events_not_read", unread.not_read),
-        ("begin_end_events", unread.begin_end),
     ):
         if counts:
             most = sorted(counts, key=lambda category: (-counts[category], category))[:8]

@@ -61,7 +61,7 @@ def other_processes(m: Material) -> Seen:
         return Seen(
             shared[0].count,
             len(device.start),
-            shared[0].message,
+            f"{counted(shared[0].count, 'device event')} of other processes on a device of this id",
             at_most=("device_idle",),
             not_judged=("hdbi", "launch_time"),
             is_unknown=True,
@@ -71,12 +71,12 @@ def other_processes(m: Material) -> Seen:
 
 def contexts(m: Material) -> Seen:
     """Several contexts on one device, or a slice of a device (MIG)."""
-    several = m.finding("several_contexts")
+    several, total = m.linked.unread.other_contexts, len(m.linked.device.start)
     if several:
         return Seen(
-            several[0].count,
-            None,
-            several[0].message,
+            several,
+            total,
+            f"{several:,} of {counted(total, 'device event')} are of a second context",
             at_most=("device_time",),
             not_judged=("hdbi", "launch_time"),
         )

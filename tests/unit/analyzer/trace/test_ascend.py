@@ -106,7 +106,7 @@ def test_every_event_is_read_or_counted(tmp_path: Path) -> None:
     assert sum(trace.counts.values()) == trace.events == len(made.events)
     by_category = Counter({cat: n for (ph, cat), n in trace.counts.items() if ph == "X"})
     assert by_category == {
-        "operator": 9, "cann_runtime": 15, "kernel": 4, "gpu_memcpy": 1, "dequeue": 5,
+        "operator": 9, "cann_runtime": 15, "kernel": 4, "gpu_memcpy": 1, "npu_dequeue": 5,
         "npu_sync": 1, "npu_communication": 1, "npu_overlap": 1,
     }  # fmt: skip
     assert findings(trace) == {"npu_views": 8}
