@@ -20,7 +20,7 @@ from analyzer.reports.ranks.balance import Balance
 from analyzer.store import Connection
 
 # Bytes a nanosecond, reading alone, by GPU; measured by a 4 GB sum.
-READ = {"NVIDIA H200": 4.39}
+READ = {"NVIDIA H200": 4390.0}
 # Beyond the reading, a product: of LLaMA-2-7B, of Llama-3.2-1B, of GPT-2 (2.43, rounded up).
 LEAST_NS, USUAL_NS, MOST_NS = 830, 1840, 2500
 _ITEM = {"c10::BFloat16": 2, "c10::Half": 2}
@@ -61,8 +61,8 @@ def persistent(connection: Connection, run_id: str, steps: Sequence[Step]) -> Ba
         predicted_ns=floor + count * USUAL_NS,
         low_ns=floor,
         high_ns=floor + count * MOST_NS,
-        reason=f"{read / 1e9:.2f} GB are read at {rate:.2f} TB/s (the lower bound), and {count} "
-        f"products cost {LEAST_NS / 1e3:.2f} to {MOST_NS / 1e3:.2f} us beyond it",
+        reason=f"{read / 1e9:.2f} GB are read at {rate / 1e3:.2f} TB/s (the lower bound), and "
+        f"{count} products cost {LEAST_NS / 1e3:.2f} to {MOST_NS / 1e3:.2f} us beyond it",
     )
 
 
@@ -74,6 +74,8 @@ def _work(products: list[StepProduct]) -> _Work:
         if one.input_dims is None or one.input_types is None:
             raise _NoFloorError("shapes of operators were not recorded (record_shapes)")
         operands = _operands(one)
+        if operands is None:
+            continue
         if one.op in ("aten::mm", "aten::addmm"):
             read += one.times * operands[1]
         elif one.op in ("aten::bmm", "aten::baddbmm"):  # attention, product by product
@@ -86,14 +88,19 @@ def _work(products: list[StepProduct]) -> _Work:
     return _Work(read, layers * (_PRODUCTS + 1) + 1)
 
 
-def _operands(product: StepProduct) -> list[int]:
-    """Bytes of each operand of a product of one row, without a bias that stands first."""
+def _operands(product: StepProduct) -> list[int] | None:
+    """Bytes of each operand of a product of one row, without a bias that stands first.
+
+    None for an outer product: the angles of rotary positions, which the kernel has in a table.
+    """
     dims: list[list[int]] = json.loads(product.input_dims or "[]")
     kinds: list[Any] = json.loads(product.input_types or "[]")
     first = 1 if product.op in ("aten::addmm", "aten::baddbmm") else 0
     shapes, types = dims[first : first + 3], kinds[first : first + 3]
     if len(shapes) < 2 or len(shapes[0]) < 2:
         raise _NoFloorError(f"{product.op} has shapes {product.input_dims}")
+    if shapes[0][-1] == 1:
+        return None
     if shapes[0][-2] != 1:
         raise _NoFloorError("a product has several rows; the persistent kernel is for one token")
     item = _ITEM.get(str(types[1]))
