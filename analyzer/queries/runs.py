@@ -37,6 +37,7 @@ from analyzer.queries.records import (
     ScheduledCall,
     ScheduledEvent,
     StepGroup,
+    StepProduct,
     Trace,
 )
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
@@ -348,6 +349,12 @@ def schedule(
         select(connection, ScheduledCall, named_sql("predict_calls"), parameters),
         select(connection, ScheduledEvent, named_sql("predict_events"), parameters),
     )
+
+
+def step_products(connection: Connection, run_id: str, step_ids: list[int]) -> list[StepProduct]:
+    """Matrix products and attentions of steps, by operator and shapes."""
+    parameters = {"run_id": run_id, "step_ids": step_ids}
+    return select(connection, StepProduct, named_sql("predict_products"), parameters)
 
 
 def graph_gaps(connection: Connection, run_id: str) -> GraphGaps:
