@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzer.attribution.classification import ACCOUNTS
 from analyzer.errors import AnalyzerError
-from analyzer.reports.report import ACCOUNT_MEANS
+from analyzer.reports.verdict import ACCOUNT_MEANS
 
 _TERMS = {
     "HDBI": "Host-Device Balance Index (TaxBreak, arXiv:2603.12465): T_DeviceActive / "

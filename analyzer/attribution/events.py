@@ -256,33 +256,36 @@ class _Rows:
 
     Attributes:
         categories: As of `Trace.categories`.
-        end: `start` where the time is bad.
+        bad: Which rows have lost their clock: their `end` is `start`.
         thread: Place in `threads`.
     """
 
     trace: Trace
     categories: dict[int, str]
-    start: Ints
-    dur: Ints
-    end: Ints
     bad: Bools
     thread: Ints
     threads: list[tuple[str, str]]
 
     @classmethod
     def of(cls, trace: Trace) -> _Rows:
-        start, dur = trace.rows["ts"].astype(np.int64), trace.rows["dur"].astype(np.int64)
-        bad = _bad_times(start, dur)
-        end = start + np.where(bad, 0, dur)
-        return cls(trace, trace.categories(), start, dur, end, bad, *_threads(trace))
+        bad = _bad_times(trace.rows["ts"], trace.rows["dur"])
+        return cls(trace, trace.categories(), bad, *_threads(trace))
 
     def places(self, categories: Collection[str]) -> Ints:
         """Which rows are of some categories."""
-        ids = [i for i, name in self.categories.items() if name in categories]
-        return np.flatnonzero(np.isin(self.trace.rows["category"], ids))
+        return self.trace.places(lambda name: name in categories)
 
     def column(self, name: str, at: Ints) -> Ints:
-        return self.trace.rows[name][at].astype(np.int64)
+        return self.trace.rows[name][at].astype(np.int64, copy=False)
+
+    def start(self, at: Ints) -> Ints:
+        return self.column("ts", at)
+
+    def dur(self, at: Ints) -> Ints:
+        return self.column("dur", at)
+
+    def end(self, at: Ints) -> Ints:
+        return self.start(at) + np.where(self.bad[at], 0, self.dur(at))
 
     def has(self, flag: int, at: Ints) -> Bools:
         return (self.trace.rows["flags"][at] & flag) != 0
@@ -308,6 +311,8 @@ def _old_ranges(rows: _Rows) -> Ints:
 def _unknown_calls(rows: _Rows, device: DeviceEvents) -> Ints:
     """Events of unknown categories that launch by their name, or own a device event."""
     at = rows.places([name for name in rows.categories.values() if not is_known_category(name)])
+    if not len(at):
+        return at
     launch = rows.classified(at, _launch_kind)
     by_name = np.isin(launch, [classification.LAUNCH_KINDS.index(k) for k in ("kernel", "graph")])
     correlation = _correlation(rows, at)
@@ -319,9 +324,9 @@ def _ops(rows: _Rows, at: Ints) -> Ops:
         index=rows.column("index", at),
         thread=rows.thread[at],
         name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
+        end=rows.end(at),
         bad=rows.bad[at],
         region=rows.classified(at, classification.is_region).astype(bool),
         external=rows.column("external", at),
@@ -335,9 +340,9 @@ def _calls(rows: _Rows, at: Ints) -> Calls:
         index=rows.column("index", at),
         thread=rows.thread[at],
         name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
+        end=rows.end(at),
         bad=rows.bad[at],
         account=rows.classified(at, _account),
         kind=rows.classified(at, _launch_kind),
@@ -382,9 +387,9 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         name=rows.column("name", at),
         device=device,
         stream=stream,
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
+        end=rows.end(at),
         bad=rows.bad[at],
         correlation=_correlation(rows, at),
         external=rows.column("external", at),
@@ -394,7 +399,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         config=rows.column("config", at),
         lane=lane,
         capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
-        capture_start=rows.start[captured],
+        capture_start=rows.start(captured),
     )
 
 
@@ -403,8 +408,8 @@ def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
         index=rows.column("index", at),
         thread=rows.thread[at],
         name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
+        start=rows.start(at),
+        dur=rows.dur(at),
     )
 
 
@@ -412,32 +417,33 @@ def _annotations(rows: _Rows, at: Ints) -> Annotations:
     at = at[~rows.bad[at]]
     strings = rows.trace.strings
     names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
-    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at])
+    return Annotations(names, rows.start(at), rows.end(at), rows.thread[at])
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:
     """Events whose clock is lost: negative, absurdly long, or far from all others."""
     if not len(start):
         return np.empty(0, bool)
+    bad = (duration < 0) | (duration > LOST_CLOCK_NS)
+    least, most = int(start.min()), int(start.max())
+    if most - least <= LOST_CLOCK_NS:
+        return bad
     middle = int(np.median(start[duration >= 0])) if (duration >= 0).any() else 0
     # Unsigned distance: the difference of two int64 can overflow.
-    far = (start > middle + LOST_CLOCK_NS) | (start < middle - LOST_CLOCK_NS)
-    return (duration < 0) | (duration > LOST_CLOCK_NS) | far
+    return bad | (start > middle + LOST_CLOCK_NS) | (start < middle - LOST_CLOCK_NS)
 
 
 def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
-    rows = trace.rows
-    key = (rows["pid"].astype(np.int64) << 32) | (rows["tid"].astype(np.int64) & 0xFFFFFFFF)
-    keys, inverse = ordinals(key)
-
-    def text(i: int) -> str:
-        return trace.strings[i] if i >= 0 else ""
-
-    pairs = [
-        (text(k >> 32), text(k & 0xFFFFFFFF if k & 0xFFFFFFFF != 0xFFFFFFFF else -1))
-        for k in keys.tolist()
-    ]
-    return inverse, pairs
+    """The thread of each row, and all threads by their pids, then tids; a tid of none is last."""
+    number = len(trace.strings)
+    tids = np.where(trace.rows["tid"] < 0, number, trace.rows["tid"])
+    pid_ids, pid = ordinals(trace.rows["pid"])
+    tid_ids, tid = ordinals(tids)
+    keys, inverse = ordinals(pid * len(tid_ids) + tid)
+    texts = [*trace.strings, ""]  # -1 and `number` are the last
+    pids: list[int] = pid_ids[keys // len(tid_ids)].tolist() if len(keys) else []
+    known: list[int] = tid_ids[keys % len(tid_ids)].tolist() if len(keys) else []
+    return inverse, [(texts[a], texts[b]) for a, b in zip(pids, known, strict=True)]
 
 
 def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:

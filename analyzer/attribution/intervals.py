@@ -1,11 +1,13 @@
 """Sets of half-open intervals in integer nanoseconds, as sorted arrays. Nothing here knows of
-traces.
+traces; of `analyzer.trace` only compiled code is used.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
+from analyzer.trace import native_scanner
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -134,15 +136,21 @@ class Nest:
         return thread.astype(np.int64) * (self._span + 1) + shifted
 
     def _parents(self) -> Ints:
-        """The last earlier interval still open at each start, by pointer jumping (few rounds)."""
+        """The last earlier interval still open at each start."""
         n = len(self._start)
-        # Slot 0 is a sentinel that never ends; slot i + 1 is interval i.
-        end = np.concatenate(([np.iinfo(np.int64).max], self._end))
+        if library := native_scanner.library():
+            found, stack = np.empty(n, np.int64), np.empty(n, np.int64)
+            arrays = (self._start, self._end, found, stack)
+            start, end, parents, spare = (array.ctypes.data for array in arrays)
+            library.hb_parents(start, end, n, parents, spare)
+            return found
+        # By pointer jumping (few rounds). Slot 0 never ends; slot i + 1 is interval i.
+        ends = np.concatenate(([np.iinfo(np.int64).max], self._end))
         parent = np.arange(-1, n, dtype=np.int64)
         parent[0] = 0
         active = np.arange(1, n + 1)
         while len(active):
-            dead = end[parent[active]] <= self._start[active - 1]
+            dead = ends[parent[active]] <= self._start[active - 1]
             active = active[dead]
             parent[active] = parent[parent[active]]
         return parent[1:] - 1
@@ -188,13 +196,17 @@ class Nest:
 
 def ordinals(values: Ints) -> tuple[Ints, Ints]:
     """The distinct values, sorted, and for each value its place among them."""
-    distinct = np.unique(values)
-    if len(distinct) and int(distinct[-1]) - int(distinct[0]) < 4 * len(values) + 1024:
-        # A table of all values between least and greatest is small: look up instead of searching.
-        table = np.zeros(int(distinct[-1]) - int(distinct[0]) + 1, np.int64)
-        table[distinct - distinct[0]] = np.arange(len(distinct))
-        return distinct, table[values - distinct[0]]
-    return distinct, np.searchsorted(distinct, values)
+    if not len(values):
+        return values.astype(np.int64), np.empty(0, np.int64)
+    least, most = int(values.min()), int(values.max())
+    if most - least >= 4 * len(values) + 1024:
+        distinct = np.unique(values)
+        return distinct, np.searchsorted(distinct, values)
+    # A table of all values between least and greatest is small: look up instead of searching.
+    from_least = values - least
+    seen = np.zeros(most - least + 1, bool)
+    seen[from_least] = True
+    return np.flatnonzero(seen) + least, (np.cumsum(seen) - 1)[from_least]
 
 
 def spread(low: Ints, size: Ints) -> Ints:

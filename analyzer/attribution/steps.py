@@ -20,6 +20,7 @@ from analyzer.attribution.events import Annotations, LinkedTrace, Step, StepSour
 from analyzer.attribution.intervals import Bools, Ints, Measure, Nest
 from analyzer.attribution.repetition import find_repetition
 from analyzer.attribution.step_dialects import CAPTURE, ENGINES, IDLE, StepMark
+from analyzer.trace.events import Finding
 
 COLLECTOR, ASKED, PROFILER, REPETITION, WHOLE = (
     "hostbound",
@@ -172,9 +173,7 @@ def _holds(parent: Ints, inner: Bools) -> Bools:
     return holds
 
 
-def _no_match(
-    linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]
-) -> evidence.Finding:
+def _no_match(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> Finding:
     seen = sorted({re.sub(r"\d+", "N", name) for name in annotations.names})[:8]
     has = f"It has: {', '.join(seen)}" if seen else "It has no annotations"
     asked = ", ".join(patterns)

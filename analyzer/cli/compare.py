@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.render.comparison import print_comparison
     from analyzer.render.document import show
     from analyzer.reports.comparison import compare, rests_on_touched
-    from analyzer.reports.gate import judge_all
+    from analyzer.reports.comparison.gate import judge_all
 
     with queries.connect(args.db) as connection:
         found = compare(connection, [queries.find_run(connection, run) for run in args.runs])

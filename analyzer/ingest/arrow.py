@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,42 +36,47 @@ def table(**columns: Column) -> pa.Table:
     return pa.table(arrays)
 
 
-def rows_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """A table of rows, all of the same keys."""
-    return pa.table({name: column([row[name] for row in rows]) for name in (rows or [{}])[0]})
+def rows_table(rows: Sequence[dict[str, Any]], kinds: Mapping[str, Any] | None = None) -> pa.Table:
+    """A table of rows, all of the same keys; `kinds`: Arrow types by column, where given."""
+    names = kinds or (rows or [{}])[0]
+    return table(
+        **{name: column([row[name] for row in rows], (kinds or {}).get(name)) for name in names}
+    )
 
 
-def column(values: Sequence[Any]) -> Column:
-    """Texts, numbers, or lists of integers, of one type; None is NULL."""
+def column(values: Sequence[Any], kind: Any = None) -> Column:
+    """Texts, numbers, or lists of them, of one type; None is NULL.
+
+    Args:
+        kind: Its Arrow type; None: told by the values, of lists integers.
+    """
     has = np.array([value is not None for value in values], bool)
     valid = None if has.all() else has
     some = [value for value in values if value is not None]
     if not some:
-        return pa.nulls(len(values))
+        return pa.nulls(len(values), kind or pa.null())
     if isinstance(some[0], str):
-        return _of_varying_length(pa.string(), [(value or "").encode() for value in values], valid)
-    if isinstance(some[0], list):
-        items: list[list[int]] = [value or [] for value in values]
-        numbers = [np.array(item, np.int64) for item in items]
-        return _of_varying_length(pa.list_(pa.int64()), numbers, valid)
+        texts = [b"" if value is None else value.encode() for value in values]
+        buffers = [_bits(valid), _offsets(texts), pa.py_buffer(b"".join(texts))]
+        return pa.Array.from_buffers(pa.string(), len(values), buffers)
+    if isinstance(some[0], list | tuple):
+        kind = kind or pa.list_(pa.int64())
+        items = column([item for value in some for item in value], kind.value_type)
+        lengths = [value or () for value in values]
+        return pa.Array.from_buffers(
+            kind, len(values), [_bits(valid), _offsets(lengths)], children=[items]
+        )
     given = np.array(some)
     every = np.zeros(len(values), given.dtype)
     every[has] = given
     return _array(every, valid)
 
 
-def _of_varying_length(
-    kind: Any, values: Sequence[bytes] | Sequence[npt.NDArray[np.int64]], has: Bools | None
-) -> Column:
-    """An Arrow array of texts or lists, from the bytes or numbers of each."""
+def _offsets(values: Sequence[Sequence[Any]]) -> Any:
+    """Where each of some texts or lists begins, and the last one ends."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=offsets[1:])
-    buffers = [_bits(has), _buffer(offsets)]
-    if kind == pa.string():
-        buffers.append(pa.py_buffer(b"".join(cast("Sequence[bytes]", values))))
-        return pa.Array.from_buffers(kind, len(values), buffers)
-    items = _array(np.concatenate(values))
-    return pa.Array.from_buffers(kind, len(values), buffers, children=[items])
+    return _buffer(offsets)
 
 
 def _array(values: npt.NDArray[Any], has: Bools | None = None) -> Column:

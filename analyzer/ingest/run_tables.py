@@ -145,8 +145,7 @@ def trace_quality_table(findings: Sequence[PlacedFinding]) -> pa.Table:
 def checks_table(checks: Sequence[tuple[int, Check]]) -> pa.Table:
     """The checks of each trace, by its number."""
     rows = [{"trace_id": trace_id, **asdict(check)} for trace_id, check in checks]
-    schema = pa.schema([(name, kind) for name, kind in _CHECK_COLUMNS.items()])
-    return pa.Table.from_pylist(rows, schema)
+    return arrow.rows_table(rows, _CHECK_COLUMNS)
 
 
 def run_totals_table(run: Totals) -> pa.Table:

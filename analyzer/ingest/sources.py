@@ -18,7 +18,7 @@ from schemas import run_directory
 from schemas.manifest import Manifest
 from schemas.run_directory import file_sha256
 
-TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite")
+TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite", ".pftrace", ".pftrace.gz")
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Source:
 
 
 def trace_name(path: Path) -> str:
-    """A run's default name: the file name up to .json or .sqlite, or the folder's name."""
+    """A run's default name: the file name up to what a trace's name ends in, or the folder's."""
     name = path.name
-    for suffix in (".json.gz", ".json", ".sqlite"):
+    for suffix in TRACE_SUFFIXES:
         if name.endswith(suffix):
             name = name[: -len(suffix)]
             break
@@ -119,8 +119,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
             run_directory.read_manifest(path)  # says what is missing
         if not inside:
             raise AnalyzerError(
-                f"{path} holds no run directory and no trace (*.json, *.json.gz, "
-                "*.sqlite); give one of them."
+                f"{path} holds no run directory and no trace "
+                f"({', '.join(f'*{suffix}' for suffix in TRACE_SUFFIXES)}); give one of them."
             )
         found += inside
     return list(dict.fromkeys(found))

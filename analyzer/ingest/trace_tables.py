@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -220,10 +221,12 @@ def totals_table(trace: AnalysedTrace) -> pa.Table:
     """The whole trace first, with no step; then its steps."""
     rows = [trace.whole, *trace.steps]
     step = np.arange(-1, len(trace.steps))
+    names = [field.name for field in fields(Totals)]
+    columns = zip(*map(attrgetter(*names), rows), strict=True)
     return arrow.table(
         trace_id=_trace_id(trace, step),
         step_id=arrow.ids(step, trace.first.step),
-        **{f.name: arrow.column([getattr(row, f.name) for row in rows]) for f in fields(Totals)},
+        **{name: arrow.column(values) for name, values in zip(names, columns, strict=True)},
     )
 
 

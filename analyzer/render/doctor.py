@@ -17,7 +17,7 @@ _STYLES = {"touched": "yellow", "unknown": "cyan", "ok": "green"}
 def print_diagnosis(value: Diagnosis, out: Console) -> None:
     """Print the verdict, then each check: those that touch a figure first."""
     out.print(Text(printable(value.name), style="bold"))
-    out.print(Text(printable(value.evidence.sentence or "Evidence: no figure is touched.")))
+    out.print(Text(printable(f"Evidence: {value.evidence.sentence or 'no figure is touched.'}")))
     for verdict, title in (
         ("touched", "Touches figures"),
         ("unknown", "Cannot be told from this trace"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.text import Text
 
@@ -21,7 +23,8 @@ def print_report(value: RunReport, out: Console) -> None:
     _head(value.run, value.steps_told, out)
     out.print()
     if value.evidence.sentence:
-        line = f"{value.evidence.sentence} `analyzer doctor {value.run.name}` says what to do."
+        doctor = f"`analyzer doctor {shlex.quote(value.run.name)}` says what to do."
+        line = f"Evidence: {value.evidence.sentence} {doctor}"
         out.print(Text(printable(line), style="yellow"))
     out.print(Text(printable(value.verdict.sentence)))
     _balance(value, out)
@@ -81,8 +84,11 @@ def _balance(value: RunReport, out: Console) -> None:
         else "no launch floor"
     )
 
-    def timed(label: str, ns: int | None, note: str) -> tuple[str, str, str, str]:
-        return label, numbers.duration(ns), bar(ns or 0, largest), note
+    kind = value.evidence.kind
+
+    def timed(label: str, ns: int | None, note: str, group: str) -> tuple[str, str, str, str]:
+        text = numbers.bounded(kind(group), numbers.duration(ns))
+        return label, text, bar(ns or 0, largest), note
 
     above = "shown, in no sum" if measured.kt_fw_low_ns is not None else "needs kernel replay"
     rows = [
@@ -92,16 +98,27 @@ def _balance(value: RunReport, out: Console) -> None:
             value.verdict.reading,
             "0 host-bound, 1 device-bound",
         ),
-        timed("T_DeviceActive", active, f"{numbers.count(measured.kernels)} kernels"),
+        timed(
+            "T_DeviceActive",
+            active,
+            f"{numbers.bounded(kind('device_time'), numbers.count(measured.kernels))} kernels",
+            "device_time",
+        ),
         timed(
             "T_Orchestration",
             orchestration,
-            f"{numbers.count(measured.launches)} launches, "
+            f"{numbers.bounded(kind('launches'), numbers.count(measured.launches))} launches, "
             f"{numbers.count(measured.graph_launches)} of graphs",
+            "host_cost",
         ),
-        timed("  dFT framework", framework, "translation in Python and PyTorch"),
-        timed("  dCT CUDA library", library, f"by the paper's rule {numbers.duration(paper)}"),
-        timed("  dKT launch path", path, floor),
+        timed("  dFT framework", framework, "translation in Python and PyTorch", "host_cost"),
+        timed(
+            "  dCT CUDA library",
+            library,
+            f"by the paper's rule {numbers.duration(paper)}",
+            "host_cost",
+        ),
+        timed("  dKT launch path", path, floor, "host_cost"),
         ("  above the floor", _above_floor(measured), "", above),
         (
             "TKLQT",
@@ -111,7 +128,10 @@ def _balance(value: RunReport, out: Console) -> None:
         ),
         (
             "device busy",
-            numbers.duration(None if "device" in lacking else measured.device_busy_ns),
+            numbers.bounded(
+                kind("device_time"),
+                numbers.duration(None if "device" in lacking else measured.device_busy_ns),
+            ),
             "",
             f"union of all events; HDBI by it {numbers.index(measured.hdbi_busy)}",
         ),
@@ -144,6 +164,7 @@ def _ledger(value: RunReport, out: Console) -> None:
     if not wall:
         return
     idle = value.verdict.idle_ns
+    at_most = value.evidence.kind("device_idle") + " " * bool(value.evidence.kind("device_idle"))
     heading(out, "Ledger of the launching thread (exposed: while the GPU was idle)")
     rows = [
         (
@@ -164,7 +185,9 @@ def _ledger(value: RunReport, out: Console) -> None:
             "100 %",
             numbers.duration(idle),
             "",
-            "" if idle is None else f"GPU idle {numbers.share(value.verdict.idle_share)} of it",
+            ""
+            if idle is None
+            else f"GPU idle {at_most}{numbers.share(value.verdict.idle_share)} of it",
         )
     )
     out.print(
@@ -189,15 +212,13 @@ def _steps(value: RunReport, out: Console) -> None:
     rows: list[tuple[str, ...]] = []
     shown = value.steps[:12]
     for step in shown:
-        rows.append(_step_row(step.name, 1, step, value.verdict.unsupported))
+        rows.append(_step_row(step.name, 1, step, value))
     if len(value.steps) > len(shown):
         rows.append((f"... {len(value.steps) - len(shown)} more", *[""] * 8))
     for phase, sums in value.phases.items():
         if sums.steps > 1:
-            rows.append(
-                _step_row(f"all {phase}, mean", sums.steps, sums, value.verdict.unsupported)
-            )
-            rows.append(_median_row(phase, sums, value.verdict.unsupported))
+            rows.append(_step_row(f"all {phase}, mean", sums.steps, sums, value))
+            rows.append(_median_row(phase, sums, value))
     out.print(
         table(
             [
@@ -217,35 +238,43 @@ def _steps(value: RunReport, out: Console) -> None:
     print_step_groups(value.step_groups, out)
 
 
-def _step_row(name: str, n: int, row: Step | StepTotals, lacking: list[str]) -> tuple[str, ...]:
+def _step_row(name: str, n: int, row: Step | StepTotals, value: RunReport) -> tuple[str, ...]:
+    bounded, kind = numbers.bounded, value.evidence.kind
+
     def mean(value: int | None) -> float | None:
         return None if value is None else value / n
 
     idle, wall = row.device_idle_ns, row.wall_ns
     active: int | None = row.device_active_ns
     orchestration = row.orchestration_ns
-    if "device" in lacking:
+    if "device" in value.verdict.unsupported:
         active = orchestration = idle = None
     return (
         name,
-        numbers.duration(mean(row.elapsed_ns)),
-        numbers.duration(mean(wall)),
-        numbers.duration(mean(active)),
-        numbers.duration(mean(orchestration)),
+        bounded(kind("step_time"), numbers.duration(mean(row.elapsed_ns))),
+        bounded(kind("host_time"), numbers.duration(mean(wall))),
+        bounded(kind("device_time"), numbers.duration(mean(active))),
+        bounded(kind("host_cost"), numbers.duration(mean(orchestration))),
         numbers.index(row.hdbi),
-        numbers.count(mean(row.launches)),
-        numbers.count(mean(row.kernels)),
-        numbers.share(idle / wall if idle is not None and wall else None),
+        bounded(kind("launches"), numbers.count(mean(row.launches))),
+        bounded(kind("device_time"), numbers.count(mean(row.kernels))),
+        bounded(
+            kind("device_idle"), numbers.share(idle / wall if idle is not None and wall else None)
+        ),
     )
 
 
-def _median_row(phase: str, sums: PhaseFigures, lacking: list[str]) -> tuple[str, ...]:
-    device = (sums.median_device_active_ns, sums.median_orchestration_ns)
+def _median_row(phase: str, sums: PhaseFigures, value: RunReport) -> tuple[str, ...]:
+    bounded, kind = numbers.bounded, value.evidence.kind
+    active, orchestration = sums.median_device_active_ns, sums.median_orchestration_ns
+    if "device" in value.verdict.unsupported:
+        active = orchestration = None
     return (
         f"all {phase}, median",
-        numbers.duration(sums.median_elapsed_ns),
-        numbers.duration(sums.median_wall_ns),
-        *(numbers.duration(None if "device" in lacking else ns) for ns in device),
+        bounded(kind("step_time"), numbers.duration(sums.median_elapsed_ns)),
+        bounded(kind("host_time"), numbers.duration(sums.median_wall_ns)),
+        bounded(kind("device_time"), numbers.duration(active)),
+        bounded(kind("host_cost"), numbers.duration(orchestration)),
         *[""] * 4,
     )
 

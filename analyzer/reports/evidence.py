@@ -39,7 +39,14 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "device_idle": ("device_idle_ns", "exposed_ns", "between_exposed_ns", "overlap"),
     "hdbi": ("hdbi", "hdbi_busy"),
-    "launch_time": ("tklqt_ns", "negative_gaps", "clean_launches", "launch_ns", "above_floor_ns"),
+    "launch_time": (
+        "tklqt_ns",
+        "negative_gaps",
+        "clean_launches",
+        "launch_ns",
+        "above_floor_ns",
+        "launch_floor_ns",
+    ),
     "launches": (
         "launches",
         "graph_launches",
@@ -102,6 +109,8 @@ def withheld(record: _Record, found: Evidence) -> _Record:
         if bound.kind == NOT_JUDGED
         for field in _FIELDS[group]
     }
+    if getattr(record, "floor_source", None) == "null_kernel":  # measured apart from the trace
+        hidden.discard("launch_floor_ns")
     changes: dict[str, Any] = {
         field.name: None
         for field in fields(record)  # pyright: ignore[reportArgumentType]
@@ -180,4 +189,5 @@ def _sentence(touched: Sequence[Check], bounds: dict[str, Bound]) -> str | None:
         if any(bound.kind == kind for bound in bounds.values())
     ]
     what = "; ".join(check.found for check in touched)
-    return f"Evidence: {what}. {'; '.join(follows)[:1].upper()}{'; '.join(follows)[1:]}."
+    told = "; ".join(follows)
+    return f"{what}. {told[:1].upper()}{told[1:]}."

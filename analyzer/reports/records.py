@@ -45,6 +45,10 @@ class Evidence:
     bounds: dict[str, Bound]  # by group of figures; all others are sound
     checks: list[Check]  # one of each name, all traces together
 
+    def kind(self, group: str) -> str:
+        """at least | at most | not judged, of a group of figures; "" of a sound one."""
+        return self.bounds[group].kind if group in self.bounds else ""
+
 
 @dataclass(frozen=True)
 class Diagnosis:

@@ -24,7 +24,7 @@ enum { NEED_MORE = 0, END = 1, ODD = 2, BAD = 3, NO_MEMORY = 4 };
 
 enum {
     HAS_TS = 1, HAS_DUR = 2, HAS_CORRELATION = 4, HAS_EXTERNAL = 8, HAS_BYTES = 16,
-    CONTROL = 32, NONFINITE = 64
+    CONTROL = 32, NONFINITE = 64, IS_BEGIN = 128, IS_END = 256
 };
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct { int32_t ph, cat; int64_t events; } Count;
 /* The name of a thread: pid, tid and name one after the other in `texts`. */
 typedef struct { int64_t at; int32_t pid, tid, name; } Named;
 
-/* What was read since the last part was taken: a stretch of the document. */
+/* What was read of the document, or of a stretch of it. */
 typedef struct {
     Row *rows; int64_t n_rows;
     Count *counts; int64_t n_counts;
@@ -56,7 +56,8 @@ typedef struct {
     int64_t status, odd_start, odd_end, bad_at;
     int64_t cap_rows, cap_counts, cap_named, cap_texts, arena_cap, cap_strings;
     Slot *slots; int64_t n_slots;
-    int32_t keep_python, ph_X, ph_M, cat_python;
+    int32_t *map; int64_t cap_map;                      /* ids in the scanner that parts go to; -1: none yet */
+    int32_t keep_python, ph_X, ph_M, ph_B, ph_E, cat_python;
     int64_t last_count;
     char *scratch; int64_t scratch_cap;
 } Scanner;
@@ -122,7 +123,7 @@ EXPORT int32_t hb_intern(Scanner *s, const char *p, int64_t n) {
     return (int32_t)s->n_strings++;
 }
 
-EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat) {
+EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat, int64_t by) {
     Part *p = &s->part;
     int64_t i = s->last_count;
     if (i >= p->n_counts || p->counts[i].ph != ph || p->counts[i].cat != cat) {
@@ -134,7 +135,7 @@ EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat) {
         }
         s->last_count = i;
     }
-    p->counts[i].events++;
+    p->counts[i].events += by;
     return 1;
 }
 
@@ -158,47 +159,55 @@ EXPORT int32_t hb_name(Scanner *s, const char *pid, int32_t n_pid, const char *t
     return 1;
 }
 
-/* Hand over what was read; the strings stay, and ids go on. */
-EXPORT void hb_take(Scanner *s, Part *part) {
-    *part = s->part;
-    memset(&s->part, 0, sizeof s->part);
-    s->cap_rows = s->cap_counts = s->cap_named = s->cap_texts = s->last_count = 0;
+/* Forget what was read since the last part; its memory is used again, and the strings stay. */
+EXPORT void hb_drop(Scanner *s) {
+    Part *p = &s->part;
+    p->n_rows = p->n_counts = p->n_named = p->n_texts = p->events = p->trailing_commas = 0;
 }
 
-EXPORT void hb_free_part(Part *p) {
-    free(p->rows); free(p->counts); free(p->named); free(p->texts);
-    memset(p, 0, sizeof *p);
-}
-
-/* Move the rows of a part that `from` read to `out`, with ids of the strings of `into`, in the order
- * in which rows use them; map[id of from] is the id in `into`, -1 if it has none yet. */
-EXPORT int32_t hb_merge(Scanner *into, const Scanner *from, Part *part, int32_t *map, int64_t first, Row *out) {
-    for (int64_t i = 0; i < part->n_rows; i++) {
-        Row row = part->rows[i];
-        row.index += first;
-        if (into != from) {
-            int32_t *ids[9] = {&row.category, &row.name, &row.kernel, &row.pid, &row.tid, &row.device,
-                               &row.stream, &row.shape, &row.config};
-            for (int j = 0; j < 9; j++) {
-                int32_t id = *ids[j];
-                if (id < 0) continue;
-                if (map[id] < 0) {
-                    int64_t a = from->offsets[id];
-                    if ((map[id] = hb_intern(into, from->arena + a, from->offsets[id + 1] - a)) < 0) return 0;
-                }
-                *ids[j] = map[id];
-            }
-        }
-        out[i] = row;
+/* The id in `into` of a string of `from`; below 0 if there is no memory. */
+static int32_t moved(Scanner *into, const Scanner *from, int32_t id) {
+    if (from->map[id] < 0) {
+        int64_t at = from->offsets[id];
+        from->map[id] = hb_intern(into, from->arena + at, from->offsets[id + 1] - at);
     }
-    free(part->rows);
-    part->rows = NULL;
-    part->n_rows = 0;
+    return from->map[id];
+}
+
+/* Append what `from` read since it last handed over to `into`, as what comes next in the document:
+ * with ids of the strings of `into`, in the order in which rows use them. */
+EXPORT int32_t hb_append(Scanner *into, Scanner *from) {
+    Part *p = &from->part;
+    int64_t had = from->cap_map;
+    if (!grow((void **)&from->map, &from->cap_map, from->n_strings, sizeof(int32_t))) return 0;
+    for (int64_t i = had; i < from->cap_map; i++) from->map[i] = -1;
+    for (int64_t i = 0; i < p->n_rows; i++) {
+        Row *row = p->rows + i;
+        row->index += into->part.events;
+        int32_t *ids[9] = {&row->category, &row->name, &row->kernel, &row->pid, &row->tid, &row->device,
+                           &row->stream, &row->shape, &row->config};
+        for (int j = 0; j < 9; j++)
+            if (*ids[j] >= 0 && (*ids[j] = moved(into, from, *ids[j])) < 0) return 0;
+        if (!hb_add(into, row)) return 0;
+    }
+    for (int64_t i = 0; i < p->n_counts; i++) {
+        int32_t ph = moved(into, from, p->counts[i].ph), cat = moved(into, from, p->counts[i].cat);
+        if (ph < 0 || cat < 0 || !hb_count(into, ph, cat, p->counts[i].events)) return 0;
+    }
+    for (int64_t i = 0; i < p->n_named; i++) {
+        const Named *n = p->named + i;
+        const char *pid = p->texts + n->at, *tid = pid + n->pid, *name = tid + n->tid;
+        if (!hb_name(into, pid, n->pid, tid, n->tid, name, n->name)) return 0;
+    }
+    into->part.events += p->events;
+    into->part.trailing_commas += p->trailing_commas;
+    hb_drop(from);
     return 1;
 }
 
 /* The first name from `i` on of a thread whose pid and tid are strings of `s`; -1 if there is none. */
-EXPORT int64_t hb_next_named(const Scanner *s, const Part *part, int64_t i) {
+EXPORT int64_t hb_next_named(const Scanner *s, int64_t i) {
+    const Part *part = &s->part;
     for (; i < part->n_named; i++) {
         const Named *n = part->named + i;
         const char *pid = part->texts + n->at, *tid = pid + n->pid;
@@ -210,8 +219,8 @@ EXPORT int64_t hb_next_named(const Scanner *s, const Part *part, int64_t i) {
 
 EXPORT void hb_free(Scanner *s) {
     if (!s) return;
-    hb_free_part(&s->part);
-    free(s->arena); free(s->offsets); free(s->slots); free(s->scratch); free(s);
+    free(s->part.rows); free(s->part.counts); free(s->part.named); free(s->part.texts);
+    free(s->arena); free(s->offsets); free(s->slots); free(s->scratch); free(s->map); free(s);
 }
 
 /* Character classes for the inner loops. */
@@ -240,6 +249,8 @@ EXPORT Scanner *hb_new(int32_t keep_python) {
     hb_intern(s, "", 0);                                /* id 0 is the empty string */
     s->ph_X = hb_intern(s, "X", 1);
     s->ph_M = hb_intern(s, "M", 1);
+    s->ph_B = hb_intern(s, "B", 1);
+    s->ph_E = hb_intern(s, "E", 1);
     s->cat_python = hb_intern(s, "python_function", 15);
     return s;
 }
@@ -414,7 +425,7 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span device, stream, kernel, label, shape[4], config[4]; } Args;
+typedef struct { Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4]; } Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
 static int plain(const char *a, const char *b) {
@@ -445,14 +456,20 @@ static int read_args(In *in, Row *row, Args *args) {
         Span span = {a, b};
         int null = b - a == 4 && !memcmp(a, "null", 4);
         switch (k[0]) {
-        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'c':
+            if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; }
+            else if (KEY("context") && !null) args->context = span;
+            break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
         case 'd': if (KEY("device") && !null) args->device = span; break;
         case 's':
             if (KEY("stream") && !null) args->stream = span;
             else if (KEY("shared memory")) args->config[2] = span;
+            else if (KEY("sycl queue") && !null) args->sycl = span;
             break;
+        case 'o': if (KEY("original_stream") && !null) args->ran_on = span; break;
+        case 'l': if (KEY("l0 queue") && !null) args->level_zero = span; break;
         case 'g': if (KEY("grid")) args->config[0] = span; break;
         case 'b':
             if (KEY("block")) args->config[1] = span;
@@ -556,12 +573,16 @@ static int read_event(Scanner *s, In *in) {
         if (!hb_name(s, pid.a, (int32_t)(pid.b - pid.a), tid.a, (int32_t)(tid.b - tid.a), label.a, (int32_t)(label.b - label.a))) return -2;
     }
     row.index = s->part.events++;
-    if (!hb_count(s, ph, cat)) return -2;
-    if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
+    if (!hb_count(s, ph, cat, 1)) return -2;
+    int half = ph == s->ph_B ? IS_BEGIN : ph == s->ph_E ? IS_END : 0;
+    if (!half && (ph != s->ph_X || (cat == s->cat_python && !s->keep_python))) return 1;
     row.category = cat;
-    row.flags |= in->flags;
+    row.flags |= in->flags | half;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
-    row.kernel = intern(s, args.kernel);
+    /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
+    Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};
+    for (int i = 3; i >= 0; i--) if (streams[i].a) args.stream = streams[i];
+    row.kernel = intern(s, args.kernel.a ? args.kernel : args.context);
     row.pid = intern(s, pid);
     row.tid = intern(s, tid);
     row.device = intern(s, args.device);

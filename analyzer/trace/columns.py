@@ -2,9 +2,10 @@
 
 The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text
 column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
-JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
+JSON text (`7` and `"7"` are two ids), a stream that of the stream or queue that an event ran on,
+whatever lane shows it; `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
-separator.
+separator; `kernel` is the kernel that a call names, of a device event its context.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.void]
 
 HAS_TS, HAS_DUR, HAS_CORRELATION, HAS_EXTERNAL, HAS_BYTES = 1, 2, 4, 8, 16
+IS_BEGIN, IS_END = 128, 256  # half a span each: `spans` makes one row of two
+HALVES = {"B": IS_BEGIN, "E": IS_END}
 UNIT_SEPARATOR = "\x1f"
 
 ROW = np.dtype(
@@ -69,6 +72,14 @@ def launch_config(text: str) -> LaunchConfig:
         return LaunchConfig(None, None, None, None)
     grid, block, shared, registers = text.split(UNIT_SEPARATOR)
     return LaunchConfig(grid or None, block or None, _int(shared), _int(registers))
+
+
+def used_ids(ids: npt.NDArray[np.int32], number: int) -> list[int]:
+    """Which of `number` strings a column uses, sorted; -1 first if some row has none."""
+    seen = np.zeros(number + 1, bool)
+    seen[ids] = True  # -1 is the last
+    found: list[int] = np.flatnonzero(seen[:-1]).tolist()
+    return [-1, *found] if seen[-1] else found
 
 
 def _int(text: str) -> int | None:

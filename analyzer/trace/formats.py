@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.trace import kineto
+from analyzer.trace.ascend import reader as ascend
 from analyzer.trace.events import Trace
 from analyzer.trace.nsys import reader as nsys
+from analyzer.trace.pftrace import reader as pftrace
 from analyzer.trace.reader import DEFAULTS, ReadOptions, TraceReader
 
 # The first that recognises a file reads it. Kineto is last and also gets what nobody recognises:
 # its errors say what the file holds instead of a trace.
-READERS: tuple[TraceReader, ...] = (nsys, kineto)
+READERS: tuple[TraceReader, ...] = (nsys, pftrace, ascend, kineto)
 
 
 def reader_of(path: Path) -> TraceReader:

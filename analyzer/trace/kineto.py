@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from analyzer.trace import native_scanner, repair
-from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Rows, Scanner
-from analyzer.trace.events import Finding, FindingKind, Trace, finding
+from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Scanner
+from analyzer.trace.events import PYTHON_CATEGORIES, Finding, FindingKind, Trace, finding
+from analyzer.trace.metadata import kept, names_of_threads, plain, quoted
 from analyzer.trace.native_scanner import NativeScanner
 from analyzer.trace.pure_scanner import PureScanner
 from analyzer.trace.reader import DEFAULTS, ReadOptions
+from analyzer.trace.spans import with_pairs
 from analyzer.trace.stream import SPACE, Feed, TraceError, TraceStream, first_bytes
 
 # A lone quote is a string whose end is in the next piece.
@@ -32,7 +33,6 @@ _BORDER = re.compile(
 )
 _ARRAY_END = re.compile(rb"\}\s*,?\s*(?=\])")
 _MOST_HELD = 64 << 20
-_SKIPPED_METADATA = {"traceEvents", "INFO", "ERROR", "WARNING"}
 
 
 _FINDINGS = {
@@ -74,6 +74,10 @@ _FINDINGS = {
         "warning", "{count} values were no numbers or beyond 64 bits; they are unknown{first}"
     ),
     "no_time": FindingKind("warning", "{events} had no start or duration and were left out"),
+    "begin_end_events": FindingKind(
+        "warning",
+        "{count} begin and end events have no partner on their thread and were left out",
+    ),
     "metadata_before": FindingKind(
         "warning", "the fields before the events could not be read{first}"
     ),
@@ -109,6 +113,17 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
         TraceError: The file cannot be read, is no trace, holds no event, or more than is read. The
             message is one line.
     """
+    return read_documents(path, options, Document)
+
+
+def read_documents(
+    path: Path, options: ReadOptions, make: Callable[[Feed, int, ReadOptions], Document]
+) -> list[Trace]:
+    """Read all documents of a file, each by a reader of its own.
+
+    Raises:
+        TraceError: As of `read`.
+    """
     traces: list[Trace] = []
     with TraceStream(path, options.most_bytes) as stream:
         feed = Feed(stream, options.progress)
@@ -116,7 +131,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
             if traces and feed.buffer[feed.at] not in b"{[":
                 traces[-1].findings.append(_finding("trailing_data", 1, feed.place()))
                 break
-            traces.append(_Document(feed, len(traces), options).read())
+            traces.append(make(feed, len(traces), options).read())
         if not traces:
             what = f" ({stream.broken})" if stream.broken else ""
             raise TraceError(
@@ -132,7 +147,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
     return traces
 
 
-class _Document:
+class Document:
     """Reads one document off the feed."""
 
     def __init__(self, feed: Feed, number: int, options: ReadOptions) -> None:
@@ -141,13 +156,14 @@ class _Document:
         self.number = number
         self.keep_python = options.keep_python
         self.found: dict[str, tuple[int, int]] = {}
-        lib = native_scanner.library()
-        self.scanner: Scanner = (
-            NativeScanner(lib, self.keep_python, self._odd)
-            if lib
-            else PureScanner(self.keep_python, self._odd)
-        )
+        self.scanner = self.make_scanner()
         self.path = feed.stream.path
+
+    def make_scanner(self) -> Scanner:
+        lib = native_scanner.library()
+        if lib:
+            return NativeScanner(lib, self.keep_python, self.add_odd)
+        return PureScanner(self.keep_python, self.add_odd)
 
     def note(self, code: str, place: int) -> None:
         """Count one occurrence; the first place is kept."""
@@ -164,22 +180,24 @@ class _Document:
         elif feed.buffer[feed.at] == 0x5B:
             feed.at += 1
         else:
+            begin = quoted(feed.buffer[feed.at : feed.at + 20])
             raise TraceError(
-                f"{self.path} is no trace: at byte {feed.place()} it has "
-                f"{_show(feed.buffer[feed.at : feed.at + 20])} where a JSON object or array should "
-                "begin. Give a Kineto or Chrome trace (.json or .json.gz)."
+                f"{self.path} is no trace: at byte {feed.place()} it has {begin} where a JSON "
+                "object or array should begin. Give a Kineto or Chrome trace (.json or .json.gz)."
             )
         whole = self._events(is_object)
         if whole and is_object:
             metadata |= self._tail()
         elif not whole:
             self._report_end(is_object)
-        rows = self.scanner.rows()
+        rows, strings = self.scanner.rows(), self.scanner.strings()
+        rows, alone = with_pairs(rows, () if self.keep_python else PYTHON_CATEGORIES, strings)
+        if alone:
+            self.found["begin_end_events"] = (alone, -1)
         has_time = (rows["flags"] & (HAS_TS | HAS_DUR)) == (HAS_TS | HAS_DUR)
         if not has_time.all():
             self.found["no_time"] = (int((~has_time).sum()), -1)
             rows = rows[has_time]
-        strings = self.scanner.strings()
         trace = Trace(
             path=self.path,
             document=self.number,
@@ -188,8 +206,8 @@ class _Document:
             counts=self.scanner.counts(),
             events=self.scanner.events,
             json_bytes=feed.place() - began,
-            metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
-            thread_names=_names_of_threads(self.scanner.thread_names(), rows, strings),
+            metadata=kept(metadata),
+            thread_names=names_of_threads(self.scanner.thread_names(), rows, strings),
         )
         if self.scanner.trailing_commas:
             self.found["trailing_comma"] = (1, feed.place())
@@ -251,7 +269,7 @@ class _Document:
         except (ValueError, RecursionError):
             self.note(f"metadata_{where}", self.feed.place())
             return {}
-        return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else {}
+        return cast("dict[str, Any]", plain(value)) if isinstance(value, dict) else {}
 
     def _tail(self) -> dict[str, Any]:
         """Read the fields after the events, to the end of the document."""
@@ -301,7 +319,7 @@ class _Document:
             ):
                 return False
 
-    def _odd(self, text: bytes, at: int) -> None:
+    def add_odd(self, text: bytes, at: int) -> None:
         """The scanner's event that needs care."""
         if not self._add(text, self.feed.place(at)):
             self.note("dropped_event", self.feed.place(at))
@@ -316,14 +334,23 @@ class _Document:
         event = cast("dict[str, Any]", value)
         for code in mended:
             self.note(code, place)
-        for code in repair.add_event(self.scanner, event, self.keep_python):
+        for code in self.add_parsed(event):
             self.note(code, place)
         args = event.get("args")
-        if event.get("ph") == "M" and event.get("name") == "thread_name" and isinstance(args, dict):
+        if event.get("ph") == "M" and isinstance(args, dict):
             name = cast("dict[str, Any]", args).get("name")
             if isinstance(name, str):
-                self.scanner.name_thread(_token(event.get("pid")), _token(event.get("tid")), name)
+                self.add_name(event, name)
         return True
+
+    def add_parsed(self, event: dict[str, Any]) -> set[str]:
+        """Take an event that was parsed with care; return codes of what is odd in it."""
+        return repair.add_event(self.scanner, event, self.keep_python)
+
+    def add_name(self, event: dict[str, Any], name: str) -> None:
+        """Take what a metadata event calls a thread, or something else."""
+        if event.get("name") == "thread_name":
+            self.scanner.name_thread(token(event.get("pid")), token(event.get("tid")), name)
 
     def _skip_bad(self) -> bool:
         """Mend or drop the text between here and the next event; False if the stream ends first."""
@@ -390,44 +417,7 @@ class _Document:
         feed.at = len(feed.buffer)
 
 
-def _names_of_threads(
-    names: dict[tuple[str, str], str], rows: Rows, strings: list[str]
-) -> dict[tuple[str, str], str]:
-    """The names of threads that have rows: a trace may name any number of others."""
-    if not names:
-        return {}
-
-    def texts(column: str) -> set[str]:
-        ids: list[int] = np.unique(rows[column]).tolist()
-        return {strings[i] if i >= 0 else "" for i in ids}
-
-    pids, tids = texts("pid"), texts("tid")
-    return {
-        (pid, tid): name.strip()
-        for (pid, tid), name in names.items()
-        if pid in pids and tid in tids
-    }
-
-
-def _show(text: bytes) -> str:
-    return json.dumps(text.decode("utf-8", "backslashreplace"))
-
-
-def _token(value: Any) -> str:
+def token(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, repair.Number) else json.dumps(value, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as Python numbers: metadata is not measured."""
-    if isinstance(value, repair.Number):
-        try:
-            return int(value)
-        except ValueError:
-            return float(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -46,7 +45,7 @@ class _Named(ctypes.Structure):
 
 
 class _Part(ctypes.Structure):
-    """The C struct `Part`: a stretch of the document, read by one scanner."""
+    """The C struct `Part`: what was read."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
@@ -90,22 +89,21 @@ def library() -> ctypes.CDLL | None:
             lib = ctypes.CDLL(str(path))
         except OSError:
             continue  # built for another machine: the pure scanner reads the same rows
-        if not hasattr(lib, "hb_merge"):
+        if not hasattr(lib, "hb_append"):
             continue  # built from an older source
-        state, part, pointer = ctypes.POINTER(_State), ctypes.POINTER(_Part), ctypes.c_void_p
+        state, pointer = ctypes.POINTER(_State), ctypes.c_void_p
         number, small, text = ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
         for name, result, arguments in (
             ("hb_new", state, [small]),
             ("hb_free", None, [state]),
             ("hb_intern", small, [state, text, number]),
-            ("hb_count", small, [state, small, small]),
+            ("hb_count", small, [state, small, small, number]),
             ("hb_add", small, [state, pointer]),
             ("hb_name", small, [state, *[text, small] * 3]),
             ("hb_scan", number, [state, text, number, number]),
-            ("hb_take", None, [state, part]),
-            ("hb_free_part", None, [part]),
-            ("hb_merge", small, [state, state, part, pointer, number, pointer]),
-            ("hb_next_named", number, [state, part, number]),
+            ("hb_drop", None, [state]),
+            ("hb_append", small, [state, state]),
+            ("hb_next_named", number, [state, number]),
             ("hb_parents", None, [pointer, pointer, number, pointer, pointer]),
         ):
             function = getattr(lib, name)
@@ -114,8 +112,8 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-class _Strings:
-    """One C scanner: it reads into its current part, and keeps the strings of all its parts."""
+class _Scanner:
+    """One C scanner: what it has read, and its strings."""
 
     def __init__(self, lib: ctypes.CDLL, keep_python: bool) -> None:
         self._lib = lib
@@ -134,50 +132,36 @@ class _Strings:
             raise MemoryError
         return place
 
-    def take(self) -> _Part:
-        part = _Part()
-        self._lib.hb_take(self.state, part)
-        return part
-
-    def all(self) -> list[str]:
+    def strings(self) -> list[str]:
         look = self.look
         offsets: list[int] = look.offsets[: look.n_strings + 1]
         arena = ctypes.string_at(look.arena, look.arena_len) if look.arena_len else b""
         # Texts that nobody keeps for show (argument lists) may hold bytes that are not UTF-8.
         return [arena[a:b].decode("utf-8", "backslashreplace") for a, b in pairwise(offsets)]
 
-    def text(self, i: int) -> str:
-        start, end = self.look.offsets[i], self.look.offsets[i + 1]
-        return ctypes.string_at(self.look.arena + start, end - start).decode(
-            "utf-8", "backslashreplace"
-        )
-
 
 class NativeScanner:
     """`columns.Scanner` in C; `on_odd` gets each event that is whole but not plain, and its place.
 
-    All odd events are the first scanner's: the second only reads ahead.
+    All odd events are the first scanner's: the second only reads ahead. Once there are two, what
+    each has read goes to a third, in the order of the file.
     """
 
     def __init__(self, lib: ctypes.CDLL, keep_python: bool, on_odd: ODD_TEXT) -> None:
         self._lib = lib
         self._keep_python = keep_python
         self._on_odd = on_odd
-        self._first = self._merged = _Strings(lib, keep_python)
-        self._second: _Strings | None = None
+        self._first = self._whole = _Scanner(lib, keep_python)
+        self._second = self._first
         self._helper: ThreadPoolExecutor | None = None
-        self._parts: list[tuple[_Strings, _Part]] = []
-        self._events_before = 0  # of the parts
         self._was_plain = True
-
-    def __del__(self) -> None:
-        for _, part in self._parts:
-            self._lib.hb_free_part(part)
 
     def scan(self, text: bytes, start: int) -> tuple[int, int]:
         # After text that is no JSON the rest of a piece is read again and again.
         if self._was_plain and len(text) - start >= _WORTH_SPLITTING and _cores() > 1:
             start = self._scan_halves(text, start)
+            if self._first.look.status == END:  # another document may follow in the same text
+                return start, END
         start = self._scan_first(text, start, len(text))
         status = self._first.look.status
         self._was_plain = status == NEED_MORE
@@ -196,34 +180,33 @@ class NativeScanner:
         border = _EVENT.search(text, (start + len(text)) // 2)
         if border is None:
             return start
-        if self._second is None or self._helper is None:
-            self._second = _Strings(self._lib, self._keep_python)
+        if self._helper is None:
             self._helper = ThreadPoolExecutor(1, "scan")
-        second = self._second
-        ahead = self._helper.submit(second.scan, text, border.end(), len(text))
+            self._second = _Scanner(self._lib, self._keep_python)
+            self._whole = _Scanner(self._lib, self._keep_python)
+        second, middle = self._second, border.end()
+        ahead = self._helper.submit(second.scan, text, middle, len(text))
         try:
-            start = self._scan_first(text, start, border.end())
+            start = self._scan_first(text, start, middle)
         finally:
             stop = ahead.result()
-        part = second.take()
-        between = text[start : border.end()].strip(b" \t\r\n,")
-        if self._first.look.status != NEED_MORE or between:
-            self._lib.hb_free_part(part)  # no event began there
+        if self._first.look.status != NEED_MORE or text[start:middle].strip(b" \t\r\n,"):
+            self._lib.hb_drop(second.state)  # no event began there
             return start
-        self._close(self._first, self._first.take())
-        self._close(second, part)
+        self._append(self._first)
+        self._append(second)
         # What stopped the second one the first meets again.
         return {ODD: second.look.odd_start, END: stop - 1}.get(second.look.status, stop)
 
-    def _close(self, strings: _Strings, part: _Part) -> None:
-        self._parts.append((strings, part))
-        self._events_before += part.events
+    def _append(self, scanner: _Scanner) -> None:
+        if scanner is not self._whole and not self._lib.hb_append(self._whole.state, scanner.state):
+            raise MemoryError
 
     def intern(self, text: bytes) -> int:
         return self._lib.hb_intern(self._first.state, text, len(text))
 
     def count(self, ph: int, category: int) -> None:
-        self._lib.hb_count(self._first.state, ph, category)
+        self._lib.hb_count(self._first.state, ph, category, 1)
 
     def add(self, row: tuple[Any, ...]) -> None:
         one = np.array([row], dtype=ROW)
@@ -237,52 +220,43 @@ class NativeScanner:
         if not self._lib.hb_name(self._first.state, *arguments):
             raise MemoryError
 
-    def thread_names(self) -> dict[tuple[str, str], str]:
-        names: dict[tuple[str, str], str] = {}
-        for _, part in self._parts:
-            i = -1
-            while (i := self._lib.hb_next_named(self._merged.state, part, i + 1)) >= 0:
-                named = part.named[i]
-                lengths = (named.pid, named.tid, named.name)
-                texts = ctypes.string_at(part.texts + named.at, sum(lengths))
-                ends = [0, *accumulate(lengths)]
-                pid, tid, name = (
-                    texts[a:b].decode("utf-8", "backslashreplace") for a, b in pairwise(ends)
-                )
-                names[pid, tid] = name
-        return names
-
-    def counts(self) -> dict[tuple[str, str], int]:
-        counts = Counter[tuple[_Strings, int, int]]()
-        for strings, part in self._parts:
-            for count in part.counts[: part.n_counts]:
-                counts[strings, count.ph, count.cat] += count.events
-        result = Counter[tuple[str, str]]()
-        for (strings, ph, category), events in counts.items():
-            result[strings.text(ph), strings.text(category)] += events
-        return dict(result)
-
     def rows(self) -> Rows:
-        self._close(self._first, self._first.take())
-        result = np.empty(sum(part.n_rows for _, part in self._parts), ROW)
-        if self._second is not None:
-            self._merged = _Strings(self._lib, self._keep_python)
-        maps = {
-            id(strings): np.full(strings.look.n_strings, -1, np.int32) for strings, _ in self._parts
-        }
-        place = events = 0
-        for strings, part in self._parts:
-            out = result.ctypes.data + place * ROW.itemsize
-            known = maps[id(strings)].ctypes.data
-            place += part.n_rows
-            merged = self._merged.state
-            if not self._lib.hb_merge(merged, strings.state, part, known, events, out):
-                raise MemoryError
-            events += part.events
-        return result
+        self._append(self._first)
+        part = self._whole.look.part
+        if not part.n_rows:
+            return np.empty(0, ROW)
+        raw = (ctypes.c_char * (part.n_rows * ROW.itemsize)).from_address(part.rows)
+        # The view lives on C memory: whoever holds it holds that scanner.
+        raw.owner = self._whole  # pyright: ignore[reportAttributeAccessIssue]
+        return np.frombuffer(raw, dtype=ROW)
 
     def strings(self) -> list[str]:
-        return self._merged.all()
+        return self._whole.strings()
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        part, strings = self._whole.look.part, self._whole.strings()
+        return {
+            (strings[count.ph], strings[count.cat]): count.events
+            for count in part.counts[: part.n_counts]
+        }
+
+    def thread_names(self) -> dict[tuple[str, str], str]:
+        part, names, i = self._whole.look.part, dict[tuple[str, str], str](), -1
+        while (i := self._lib.hb_next_named(self._whole.state, i + 1)) >= 0:
+            named = part.named[i]
+            lengths = (named.pid, named.tid, named.name)
+            texts = ctypes.string_at(part.texts + named.at, sum(lengths))
+            pid, tid, name = (
+                texts[a:b].decode("utf-8", "backslashreplace")
+                for a, b in pairwise([0, *accumulate(lengths)])
+            )
+            names[pid, tid] = name
+        return names
+
+    @property
+    def _events_before(self) -> int:
+        """Events of the document before those that the first scanner has not handed over."""
+        return 0 if self._whole is self._first else self._whole.look.part.events
 
     @property
     def events(self) -> int:
@@ -294,8 +268,9 @@ class NativeScanner:
 
     @property
     def trailing_commas(self) -> int:
-        parts = [part for _, part in self._parts] + [self._first.look.part]
-        return sum(part.trailing_commas for part in parts)
+        return sum(
+            {id(s): s.look.part.trailing_commas for s in (self._first, self._whole)}.values()
+        )
 
     @property
     def odd_start(self) -> int:

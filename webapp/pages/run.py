@@ -127,7 +127,7 @@ def verdict(
     """
     st.subheader("Does the GPU wait for the host?", anchor=False)
     if doubt:
-        st.warning(format.prose(doubt), icon=":material/warning:")
+        st.warning(format.prose(f"Evidence: {doubt}"), icon=":material/warning:")
     with st.container(border=True):
         st.markdown(format.plain(found.sentence))
         row = st.container(horizontal=True)

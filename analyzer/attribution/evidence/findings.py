@@ -24,11 +24,6 @@ FINDINGS = {
         "{count} events with a duration are of categories that are not known ({named}); they are "
         "in no figure",
     ),
-    "begin_end_events": FindingKind(
-        "warning",
-        "{count} begin and end events ({named}) are not read; ops, calls and ranges that are "
-        "written so are in no figure",
-    ),
     "bad_time": FindingKind(
         "warning",
         "{count} events have an impossible start or duration ({named}; first: {first}); they are "
@@ -97,7 +92,6 @@ def check_events(trace: Trace, unread: Unread) -> None:
     for code, counts in (
         ("unknown_calls", unread.unknown_calls),
         ("events_not_read", unread.not_read),
-        ("begin_end_events", unread.begin_end),
     ):
         if counts:
             most = sorted(counts, key=lambda category: (-counts[category], category))[:8]

@@ -50,7 +50,10 @@ def dropped_events(m: Material) -> Seen:
         if late:
             parts[-1] += f", {'all' if late == len(silent) else f'{late:,}'} at the trace's end"
     if len(short):
-        parts.append(f"{counted(len(short), 'graph replay')} lack events that like replays have")
+        parts.append(
+            f"{counted(len(short), 'graph replay')} {'lack' if len(short) > 1 else 'lacks'} events "
+            "that like replays have"
+        )
     if messages:
         parts.append(
             f"the profiler says that it lost events ({counted(messages, 'message')})"
@@ -60,14 +63,14 @@ def dropped_events(m: Material) -> Seen:
     count = len(silent) + len(short) + messages
     if count:
         sure = len(silent) > 0 or dropped > 0 or not _may_be_whole(m, short)
-        return _lost(m, count, launched, "; ".join(parts), is_unknown=not sure)
+        return _lost(m, count, int(m.executed.sum()), "; ".join(parts), is_unknown=not sure)
     memsets = len(m.silent(MEMSET))
     if memsets:
         return Seen(
             memsets,
             int((m.executed & (calls.kind == MEMSET)).sum()),
             f"{counted(memsets, 'memset call')} without device event: of no bytes, or lost",
-            at_least=("device_time", "step_time"),
+            at_least=("device_time", "step_time", *_window(m)),
             at_most=("device_idle",),
             not_judged=m.and_balance("launch_time"),
             is_unknown=True,
@@ -91,12 +94,17 @@ def _lost(m: Material, count: int, total: int, found: str, *, is_unknown: bool =
         count,
         total,
         found,
-        at_least=("device_time", "launches", "step_time"),
+        at_least=("device_time", "launches", "step_time", *_window(m)),
         at_most=("device_idle",),
         # Whose kernel is unknown may be a library's: T_base and what stands on it change.
         not_judged=("hdbi", "launch_time", "host_cost"),
         is_unknown=is_unknown,
     )
+
+
+def _window(m: Material) -> tuple[str, ...]:
+    """Where nothing marks steps the host's time runs to the last event, which may be lost."""
+    return ("host_time",) if m.linked.step_source.name == "trace" else ()
 
 
 def _last_answered(m: Material) -> int:

@@ -50,8 +50,11 @@ class Material:
         return np.flatnonzero(self.executed & (calls.kind == kind) & (calls.device_events == 0))
 
     def and_balance(self, *figures: str) -> tuple[str, ...]:
-        """Figures, with the balance where the launch floor comes from the trace's own launches."""
-        return (*figures, "host_cost", "hdbi") if self.floor.source == "trace" else figures
+        """Figures, with the balance where the launch floor comes from the trace's own launches, or
+        would have come.
+        """
+        needs_floor = not self.launches.is_graph.all() and self.floor.source != "null_kernel"
+        return (*figures, "host_cost", "hdbi") if needs_floor else figures
 
     def finding(self, *codes: str) -> list[Finding]:
         """The findings of some codes that the reader or the linker left."""

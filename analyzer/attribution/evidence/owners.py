@@ -71,12 +71,12 @@ def other_processes(m: Material) -> Seen:
 
 def contexts(m: Material) -> Seen:
     """Several contexts on one device, or a slice of a device (MIG)."""
-    several = m.finding("several_contexts")
+    several, total = m.linked.unread.other_contexts, len(m.linked.device.start)
     if several:
         return Seen(
-            several[0].count,
-            None,
-            several[0].message,
+            several,
+            total,
+            f"{several:,} of {counted(total, 'device event')} are of a second context",
             at_most=("device_time",),
             not_judged=("hdbi", "launch_time"),
         )

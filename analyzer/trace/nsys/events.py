@@ -48,7 +48,7 @@ _COPY_KINDS = {
 _MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static")
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 
-_DEVICE_COLUMNS = ("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_DEVICE_COLUMNS = ("deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _CONFIG = (*_GRID, "staticSharedMemory", "dynamicSharedMemory", "registersPerThread")
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
@@ -94,6 +94,7 @@ def _device_columns(source: EventTables, n: dict[str, Ints]) -> dict[str, Column
         "bytes": size,
         "device": device,
         "stream": stream,
+        "kernel": source.report.texts.number_ids(n["contextId"]),
         "pid": device,
         "tid": stream,
     }

@@ -11,6 +11,7 @@ from hybrid.model.weights import LayerWeights, Weights
 from hybrid.state.buffers import Buffers
 from hybrid.state.kv_cache import KVCache
 
+
 class Arguments:
     """One step's memory. Lives as long as any graph that was captured with it.
 

@@ -10,10 +10,7 @@ from hybrid.state import control as slot
 
 _SHARED_BYTES = 227 << 10
 _HEAD_DIMS = (32, 64, 128, 256)
-# Every block reads the attention's result in all its parts: more bytes than this cost more than the
-# parts save.
-_JOINED_BYTES = 64 << 10
-_MOST_PARTS = 8
+_MOST_PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -24,18 +21,22 @@ class Tiling:
         grid: Thread blocks, one a multiprocessor.
         warps: Warps of a block that compute; one more copies.
         chunk: Bytes that are copied to shared memory at once, a whole row at least.
-        stages: Chunks on their way at most.
+        flying: Chunks on their way at most.
+        stages: Chunks in shared memory at most.
         shared: Bytes of shared memory of a block.
-        min_part: Positions of the cache that one block attends over at least.
+        min_part: Positions of the cache that one block attends over at least, up to four parts.
+        full_part: Positions for which there are more than four.
         watchdog_ns: How long a barrier is waited for.
     """
 
     grid: int
     warps: int = 8
     chunk: int = 32 << 10
+    flying: int = 3
     stages: int = 32
     shared: int = _SHARED_BYTES
     min_part: int = 128
+    full_part: int = 1024
     watchdog_ns: int = 2_000_000_000
 
 
@@ -87,7 +88,7 @@ def macros(spec: Spec, weights: Weights, slots: int, tiling: Tiling) -> dict[str
         "INNER": spec.inner,
         "VOCAB": spec.vocab,
         "SLOTS": slots,
-        "PARTS": parts(spec, tiling),
+        "PARTS": parts(spec, slots, tiling),
         "QKV_BIAS": first.qkv.bias_N is not None,
         "OUTPUT_BIAS": first.output.bias_N is not None,
         "UP_BIAS": first.up is not None and first.up.bias_N is not None,
@@ -108,11 +109,9 @@ def macros(spec: Spec, weights: Weights, slots: int, tiling: Tiling) -> dict[str
     }
 
 
-def parts(spec: Spec, tiling: Tiling) -> int:
+def parts(spec: Spec, slots: int, tiling: Tiling) -> int:
     """Return into how many parts the context of a kv head is cut at most."""
-    by_blocks = tiling.grid // spec.kv_heads
-    by_bytes = _JOINED_BYTES // (spec.attention_width * 4)
-    return max(1, min(_MOST_PARTS, by_blocks, by_bytes))
+    return max(1, min(_MOST_PARTS, tiling.grid // spec.kv_heads, max(4, slots // tiling.full_part)))
 
 
 def pointers(weights: Weights) -> dict[str, int]:
@@ -134,5 +133,5 @@ def _headroom(spec: Spec, tiling: Tiling) -> int:
     """Bytes before the ring: barriers, and partial sums of products or of attention."""
     heads = min(spec.heads // spec.kv_heads, 2)
     sums = max(2 * 64 * tiling.warps, heads * tiling.warps * (spec.head_dim + 2)) * 4
-    weights = 4 * parts(spec, tiling) * spec.heads
+    weights = 4 * _MOST_PARTS * spec.heads
     return -(-(20 * tiling.stages + 8 * tiling.warps + 64 + weights + sums) // 128) * 128

@@ -6,8 +6,8 @@
 // warps share each row: a lane holds its part of the input vector in registers. Between two products stands
 // a barrier of all blocks, one counter in device memory.
 //
-// Sizes are macros, set by kernel.py: GRID WARPS RING STAGES CHUNK HEADROOM LAYERS HIDDEN HEADS KV_HEADS DIM
-// INNER VOCAB SLOTS PARTS MIN_PART EPS QKV_BIAS OUTPUT_BIAS UP_BIAS DOWN_BIAS LAYER_NORM GELU_MLP ROPE QK_NORM
+// Sizes are macros, set by sizes.py: GRID WARPS RING STAGES CHUNK FLYING HEADROOM LAYERS HIDDEN HEADS KV_HEADS DIM
+// INNER VOCAB SLOTS PARTS MIN_PART FULL_PART EPS QKV_BIAS OUTPUT_BIAS UP_BIAS DOWN_BIAS LAYER_NORM GELU_MLP ROPE QK_NORM
 // LEARNED WATCHDOG_NS TOKEN POSITION NO_BARRIER (1: no block waits, results are void; for measuring).
 constexpr int THREADS = WARPS * 32;
 constexpr int QUERIES = HEADS * DIM, KEYS = KV_HEADS * DIM, QKV = QUERIES + 2 * KEYS;
@@ -37,7 +37,7 @@ struct Shared {
   // Sums of rows by warp, in two halves; or of each warp the softmax of up to two heads.
   alignas(16) float partial[larger(2 * FLUSH * WARPS, smaller(HEADS / KV_HEADS, 2) * WARPS * (DIM + 2))];
 };
-static_assert(sizeof(Shared) <= HEADROOM, "HEADROOM is too small");
+static_assert(sizeof(Shared) <= HEADROOM && FLYING < STAGES, "HEADROOM or STAGES is too small");
 
 // ---- who does what --------------------------------------------------------------------------------------
 
@@ -74,7 +74,8 @@ struct Plan { int position, parts, length, units, even, share; };
 DEVICE Plan plan_of(int position) {
   Plan p;
   p.position = position;
-  p.parts = min(PARTS, max(1, (position + MIN_PART - 1) / MIN_PART));
+  // More parts share the reading of the cache, but every block reads all of their results.
+  p.parts = min(PARTS, max(min(4, max(1, (position + MIN_PART - 1) / MIN_PART)), position / FULL_PART));
   p.length = (position + p.parts - 1) / p.parts;
   p.units = KV_HEADS * p.parts;
   // A unit has the bytes of so many rows of the output product; who has no unit takes more rows.
@@ -100,9 +101,12 @@ struct Producer {
   u8* ring;
   u32 at, head, tail, tail_at;
 
-  // Waits until the chunk has room; returns where it goes.
+  // Waits until the chunk has room, and until the one FLYING before it has landed: more copies on their way
+  // than memory needs to keep busy only hold up, in the same queue, what the blocks write for each other.
+  // Returns where the chunk goes.
   DEVICE u8* begin(u32 bytes) {
     u32 offset = place(at, bytes);
+    if (head >= FLYING) mbarrier_wait(&shared->full[(head - FLYING) % STAGES], (head - FLYING) / STAGES & 1);
     while (head - tail == STAGES || at - tail_at > RING) {
       mbarrier_wait(&shared->empty[tail % STAGES], tail / STAGES & 1);
       ++tail;
@@ -205,6 +209,7 @@ DEVICE void produce_step(const Step& s, Producer& p, const Plan& plan) {
 constexpr u32 TAG = 3;
 
 DEVICE float tagged(float v, u32 tag) { return as_float((as_bits(v) & ~TAG) | (tag & TAG)); }
+DEVICE float untagged(float v) { return as_float(as_bits(v) & ~TAG); }  // the same in every step
 DEVICE u32 differs(float v, u32 tag) { return (as_bits(v) ^ tag) & TAG; }
 
 struct Grid {
@@ -219,8 +224,8 @@ struct Grid {
     if (threadIdx.x == 0) add_one(sync);
   }
   DEVICE void give_up() {
+    if (!load_fresh(sync + 2)) store_system(fault, passed);
     sync[2] = 1;
-    store_system(fault, passed + 1);
   }
   // A barrier that does not come is given up and reported; the step then ends without waiting any more.
   DEVICE void wait() {
@@ -271,6 +276,8 @@ template <int N, class Place> DEVICE void gather(Grid& grid, float* x, u32 tag, 
 #pragma unroll
       for (int e = 0; e < 8; ++e) wrong |= place(n) ? differs(x[n * 8 + e], tag) : 0;
   } while (wrong && grid.again(looks));
+#pragma unroll
+  for (int i = 0; i < N * 8; ++i) x[i] = untagged(x[i]);
 }
 
 // ---- arithmetic -----------------------------------------------------------------------------------------
@@ -352,10 +359,10 @@ DEVICE void weigh(const Product& p, const Plan& plan, const float2* share, float
   float best = -1e30f, total = 0, weight[PARTS];
 #pragma unroll
   for (int i = 0; i < PARTS; ++i)
-    if (i < plan.parts) best = fmaxf(best, share[i].x);
+    if (i < plan.parts) best = fmaxf(best, untagged(share[i].x));
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) {
-    weight[i] = i < plan.parts ? share[i].y * power_of_two(share[i].x - best) : 0.f;
+    weight[i] = i < plan.parts ? untagged(share[i].y) * power_of_two(untagged(share[i].x) - best) : 0.f;
     total += weight[i];
   }
 #pragma unroll
@@ -447,7 +454,7 @@ DEVICE void product(Grid& grid, Consumer& c, const Product& p, const Plan& plan)
     u32 looks = 0;
     float v = load_fresh(p.out + row);
     while (differs(v, p.out_tag - 1) && grid.again(looks)) v = load_fresh(p.out + row);
-    return v;
+    return untagged(v);
   };
   float x[S::HELD * 8];
 #pragma unroll

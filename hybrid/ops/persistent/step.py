@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from importlib.resources import files
+from typing import Any, cast
 
 import torch
 
@@ -49,12 +50,13 @@ class PersistentStep:
             NotPersistent: Device, model or compiler do not fit; the message is the reason.
         """
         device = weights.device
-        about = torch.cuda.get_device_properties(device)
+        # torch leaves the type of a device's properties open.
+        about = cast("Any", torch.cuda).get_device_properties(device)
         if about.major != 9:
             raise NotPersistent(
                 f"{about.name} is not a Hopper GPU; the persistent kernel is for one"
             )
-        tiling = tiling or Tiling(grid=about.multi_processor_count)
+        tiling = tiling or Tiling(grid=int(about.multi_processor_count))
         reason = refusal(spec, weights, tiling)
         if reason is not None:
             raise NotPersistent(reason)
@@ -67,7 +69,7 @@ class PersistentStep:
         except OSError as error:
             raise NotPersistent(str(error)) from error
         self.seconds, self.cached = compiled.seconds, compiled.cached
-        self._arguments = Arguments(weights, b, cache, parts(spec, tiling))
+        self._arguments = Arguments(weights, b, cache, parts(spec, cache.slots, tiling))
         self._fault = self._arguments.fault.numpy()
 
     def enqueue(self) -> None:

@@ -10,7 +10,7 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
 from analyzer.reports.comparison import compare
-from analyzer.reports.gate import judge, judge_all, metric
+from analyzer.reports.comparison.gate import judge, judge_all, metric
 from analyzer.reports.records import Comparison
 
 

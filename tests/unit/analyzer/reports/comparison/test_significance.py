@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.reports.significance import FEWEST, of_medians, of_pairs
+from analyzer.reports.comparison.significance import FEWEST, of_medians, of_pairs
 
 
 def noisy(level: float, spread: float, n: int, seed: int) -> list[float]:

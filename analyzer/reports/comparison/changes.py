@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from analyzer.attribution import classification
 from analyzer.queries.costs import AccountTime
 from analyzer.queries.records import Kernel, Op
-from analyzer.reports.fusion import Fusions
+from analyzer.reports.comparison.fusion import Fusions
 from analyzer.reports.records import AccountChange, ComparedRun, KernelChange, OpChange
 
 TAIL = "device_tail"

@@ -16,11 +16,12 @@ from analyzer import numbers, queries
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, mean
 from analyzer.queries.records import Kernel, KernelSequence, Latencies, Op, Run
-from analyzer.reports import host_speed, paired
+from analyzer.reports import host_speed
 from analyzer.reports.bands import reading
-from analyzer.reports.changes import kernel_changes, op_changes, waterfall
+from analyzer.reports.comparison import paired
+from analyzer.reports.comparison.changes import kernel_changes, op_changes, waterfall
+from analyzer.reports.comparison.fusion import Kernels, fusions
 from analyzer.reports.evidence import NOT_JUDGED
-from analyzer.reports.fusion import Kernels, fusions
 from analyzer.reports.records import (
     AccountChange,
     ComparedRun,

@@ -1,42 +1,22 @@
-"""A run's trace with our attribution, in the Chrome format: for ui.perfetto.dev, and loads here.
+"""A run's trace with our attribution, event by event, for a writer of some format.
 
-Written row by row, so that its size does not matter. Times in the store are nanoseconds; the
-format's `ts` and `dur` are microseconds, written with exactly three decimals.
+Read row by row, so that its size does not matter. Times are nanoseconds of the store, moved to the
+clock that the traces of a file share.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from analyzer.queries.rows import select_tuples
-from analyzer.render.aside import aside
 from analyzer.store import Connection
 from analyzer.store.sql_text import named_sql
 from analyzer.store.store import second_connection
 
 _ROWS_AT_ONCE = 20_000
-_COMPRESSION = 6
-# Top-level fields of a Kineto trace that its readers use; the rest may name people and machines.
-_KEPT_METADATA = (
-    "schemaVersion",
-    "deviceProperties",
-    "distributedInfo",
-    "displayTimeUnit",
-    "baseTimeNanoseconds",
-    "cuda_runtime_version",
-    "cuda_driver_version",
-    "cupti_version",
-    "hip_runtime_version",
-    "hip_driver_version",
-    "record_shapes",
-    "with_stack",
-)
 _CATEGORIES = {
     "kernel": "kernel",
     "memcpy": "gpu_memcpy",
@@ -45,50 +25,29 @@ _CATEGORIES = {
     "graph": "gpu_graph",
 }
 
-
-def write_traces(connection: Connection, run_id: str, out: Path) -> list[Path]:
-    """Write each trace of a run as gzipped JSON; returns the files.
-
-    Raises:
-        AnalyzerError: `out` exists or cannot be written.
-    """
-    traces = select_tuples(
-        connection,
-        "SELECT trace_id, metadata FROM traces WHERE run_id = $run_id AND role = 'trace' "
-        "ORDER BY trace_id",
-        {"run_id": run_id},
-    )
-    written: list[Path] = []
-    try:
-        for number, (trace_id, metadata) in enumerate(traces, 1):
-            path = out if number == 1 else _numbered(out, number)
-            with aside(path) as temporary:
-                with gzip.open(temporary, "wt", _COMPRESSION, encoding="utf-8") as stream:
-                    _ChromeTrace(connection, run_id, trace_id, stream).write(metadata)
-                os.rename(temporary, path)
-            written.append(path)
-    except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
-    return written
+Place = tuple[int, int]  # process and thread of the viewer
 
 
-def _numbered(path: Path, number: int) -> Path:
-    for suffix in (".trace.json.gz", ".json.gz", ".gz"):
-        if path.name.endswith(suffix):
-            return path.with_name(f"{path.name[: -len(suffix)]}-{number}{suffix}")
-    return path.with_name(f"{path.name}-{number}")
+class TraceWriter(Protocol):
+    """A file of some format. Names and arguments come as JSON texts."""
 
+    def write_name(self, what: str, pid: int, tid: int, value: str, key: str = "name") -> None:
+        """Name or order a process or thread; `what` and `key` as in Chrome's metadata events."""
+        ...
 
-def microseconds(ns: int) -> str:
-    """Nanoseconds as the format writes a time: microseconds with three decimals, exact."""
-    sign = "-" if ns < 0 else ""
-    return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+    def write_slice(
+        self, category: str, name: str, at: Place, start: int, dur: int, args: str, flows: list[int]
+    ) -> None:
+        """Write an event; `flows` are the numbers of the arrows from or to it."""
+        ...
+
+    def write_arrow(self, number: int, source: Place, begin: int, target: Place, end: int) -> None:
+        """Draw the arrow of a number, whose two events have been written."""
+        ...
 
 
 @dataclass
-class _Ids:
+class ViewerIds:
     """Small numbers for pids or tids: the trace's own where it is one, else one that is free."""
 
     taken: dict[int, str] = field(default_factory=dict[int, str])
@@ -114,14 +73,29 @@ class _Stream:
     rows: list[tuple[int, int]]  # (tid, end of its last event in ns)
 
 
-class _ChromeTrace:
-    """Writes one trace. Names and shapes are held as JSON text, each once; events are not held."""
+class AnnotatedTrace:
+    """Gives one trace to a writer.
 
-    def __init__(self, connection: Connection, run_id: str, trace_id: int, out: IO[str]) -> None:
+    Names and shapes are held as JSON text, each once; events are not held.
+
+    Args:
+        pids: Numbers of the viewer's processes; several traces of a file share them.
+        shift: Nanoseconds to add to every time.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        run_id: str,
+        trace_id: int,
+        out: TraceWriter,
+        pids: ViewerIds | None = None,
+        shift: int = 0,
+    ) -> None:
         self.connection = connection
         self.parameters = {"run_id": run_id, "trace_id": trace_id}
         self.out = out
-        self.separator = "\n"
+        self.shift = shift
         by_run = {"run_id": run_id}
         self.names: dict[int | None, str] = {
             i: _text(name)
@@ -146,8 +120,9 @@ class _ChromeTrace:
                 by_run,
             )
         }
-        self.pids = _Ids()
-        self.tids: dict[int, _Ids] = {}
+        self.pids = pids or ViewerIds()
+        self.of_trace = f"trace {trace_id}"
+        self.tids: dict[int, ViewerIds] = {}
         self.threads: dict[int | None, tuple[int, int]] = {}
         self.thread_rows = {
             i: (str(pid or ""), str(tid or ""), name)
@@ -159,18 +134,13 @@ class _ChromeTrace:
         }
         self.streams: dict[tuple[str, str], _Stream] = {}
 
-    def write(self, metadata: str | None) -> None:
-        """Write the whole document."""
-        kept: dict[str, object] = json.loads(metadata) if metadata else {}
-        fields = {key: kept[key] for key in _KEPT_METADATA if key in kept}
-        head = "".join(f"{_text(key)}:{_text(value)}," for key, value in fields.items())
-        self.out.write(f'{{{head}"traceEvents":[')
+    def write(self) -> None:
+        """Give all events, table by table."""
         self._steps()
         self._ops()
         self._calls()
         self._device_events()
         self._python_functions()
-        self.out.write("\n]}\n")
 
     def _rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
         cursor = second_connection(self.connection)
@@ -181,24 +151,19 @@ class _ChromeTrace:
         finally:
             cursor.close()
 
-    def _event(self, text: str) -> None:
-        self.out.write(f"{self.separator}{{{text}}}")
-        self.separator = ",\n"
-
     def _slice(
-        self, category: str, name: str, at: tuple[int, int], start: int, dur: int, args: str
+        self,
+        category: str,
+        name: str,
+        at: Place,
+        start: int,
+        dur: int,
+        args: str,
+        flows: list[int] | None = None,
     ) -> None:
-        self._event(
-            f'"ph":"X","cat":"{category}","name":{name},"pid":{at[0]},"tid":{at[1]},'
-            f'"ts":{microseconds(start)},"dur":{microseconds(dur)},"args":{{{args}}}'
-        )
+        self.out.write_slice(category, name, at, start + self.shift, dur, args, flows or [])
 
     # -- rows of the viewer
-
-    def _name_row(self, what: str, pid: int, tid: int, value: str, key: str = "name") -> None:
-        self._event(
-            f'"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"ts":0.000,"args":{{"{key}":{value}}}'
-        )
 
     def _thread(self, thread_id: int | None) -> tuple[int, int]:
         if thread_id in self.threads:
@@ -206,13 +171,13 @@ class _ChromeTrace:
         pid_text, tid_text, name = self.thread_rows.get(
             thread_id if thread_id is not None else -1, ("", "", None)
         )
-        known = self.pids.given.get(f"host {pid_text}")
-        pid = self.pids.number(f"host {pid_text}", pid_text)
+        known = self.pids.given.get(f"{self.of_trace} host {pid_text}")
+        pid = self.pids.number(f"{self.of_trace} host {pid_text}", pid_text)
         if known is None:
-            self._name_row("process_name", pid, 0, _text(f"host process {pid_text}".strip()))
-            self._name_row("process_sort_index", pid, 0, "0", "sort_index")
-        tid = self.tids.setdefault(pid, _Ids()).number(f"{pid_text} {tid_text}", tid_text)
-        self._name_row("thread_name", pid, tid, _text(name or f"thread {tid_text}"))
+            self.out.write_name("process_name", pid, 0, _text(f"host process {pid_text}".strip()))
+            self.out.write_name("process_sort_index", pid, 0, "0", "sort_index")
+        tid = self.tids.setdefault(pid, ViewerIds()).number(f"{pid_text} {tid_text}", tid_text)
+        self.out.write_name("thread_name", pid, tid, _text(name or f"thread {tid_text}"))
         self.threads[thread_id] = (pid, tid)
         return pid, tid
 
@@ -220,22 +185,22 @@ class _ChromeTrace:
         """The row of a device event: its stream's first one that is free."""
         found = self.streams.get((device, stream))
         if found is None:
-            known = self.pids.given.get(f"device {device}")
-            pid = self.pids.number(f"device {device}", device)
+            known = self.pids.given.get(f"{self.of_trace} device {device}")
+            pid = self.pids.number(f"{self.of_trace} device {device}", device)
             if known is None:
-                self._name_row("process_name", pid, 0, _text(f"device {device}"))
-                self._name_row("process_sort_index", pid, 0, "1", "sort_index")
+                self.out.write_name("process_name", pid, 0, _text(f"device {device}"))
+                self.out.write_name("process_sort_index", pid, 0, "1", "sort_index")
             found = self.streams[device, stream] = _Stream(pid, [])
         for i, (tid, until) in enumerate(found.rows):
             if until <= start:
                 found.rows[i] = (tid, end)
                 return found.pid, tid
         more = len(found.rows)
-        tid = self.tids.setdefault(found.pid, _Ids()).number(
+        tid = self.tids.setdefault(found.pid, ViewerIds()).number(
             f"{stream} {more}", "" if more else stream
         )
         name = f"stream {stream}" + (f", overlapping {more}" if more else "")
-        self._name_row("thread_name", found.pid, tid, _text(name))
+        self.out.write_name("thread_name", found.pid, tid, _text(name))
         found.rows.append((tid, end))
         return found.pid, tid
 
@@ -281,7 +246,7 @@ class _ChromeTrace:
         for row in self._rows(named_sql("export_calls")):
             thread_id, name_id, start, dur, correlation, external, account, captured = row[:8]
             step_id, call_id, op, py, dispatch, launch, dft, dct, dkt, dkt_fw, tier = row[8:19]
-            is_clean, is_library, kernels = row[19:]
+            is_clean, is_library, kernels, started = row[19:]
             ours = _fields(
                 {
                     "call_id": call_id,
@@ -316,6 +281,7 @@ class _ChromeTrace:
                 start,
                 dur,
                 args,
+                [event_id + 1 for event_id in started or ()],
             )
 
     def _device_events(self) -> None:
@@ -352,19 +318,11 @@ class _ChromeTrace:
                     args += f',"{key}":{value}'
             args += _json_field("grid", grid) + _json_field("block", block)
             at = self._lane(device, stream, start, start + (0 if bad_time else dur))
-            self._slice(_CATEGORIES[kind], self.names[name_id], at, start, dur, args)
+            flows = [] if call_id is None else [event_id + 1]
+            self._slice(_CATEGORIES[kind], self.names[name_id], at, start, dur, args, flows)
             if call_id is not None:
-                self._arrow(event_id, self._thread(call_thread), call_start, at, start)
-
-    def _arrow(
-        self, number: int, source: tuple[int, int], begin: int, target: tuple[int, int], end: int
-    ) -> None:
-        # One arrow, one id: a viewer ends a flow at its first "f", and a graph launch has many.
-        for ph, at, time in (("s", source, begin), ("f", target, end)):
-            self._event(
-                f'"ph":"{ph}","bp":"e","id":{number + 1},"cat":"ac2g","name":"launch",'
-                f'"pid":{at[0]},"tid":{at[1]},"ts":{microseconds(time)}'
-            )
+                begin, end = call_start + self.shift, start + self.shift
+                self.out.write_arrow(event_id + 1, self._thread(call_thread), begin, at, end)
 
     def _python_functions(self) -> None:
         sql = (

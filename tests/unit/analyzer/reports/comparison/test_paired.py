@@ -8,7 +8,7 @@ from statistics import median, quantiles
 
 import pytest
 
-from analyzer.reports import paired
+from analyzer.reports.comparison import paired
 from analyzer.reports.records import RunFigures
 from tests.support.records import figures_of
 

@@ -9,7 +9,7 @@ import pytest
 from analyzer import queries
 from analyzer.ingest import ingest
 from analyzer.reports import comparison
-from analyzer.reports.fusion import MOST_OF_AN_OP, Fusions, Kernels, fusions, listed
+from analyzer.reports.comparison.fusion import MOST_OF_AN_OP, Fusions, Kernels, fusions, listed
 from tests.support.tracebuilder import TraceBuilder
 
 OPS = ("aten::add", "aten::mul", "aten::native_layer_norm", "aten::norm", "aten::view")
