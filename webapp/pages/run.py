@@ -11,7 +11,7 @@ from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Run
 from analyzer.reports.bands import reading
 from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
-from webapp import components, data, format, session, url_state
+from webapp import components, data, downloads, format, session, url_state
 from webapp.charts import accounts, balance
 
 ALL_STEPS = "all steps"
@@ -411,6 +411,7 @@ def main() -> None:
     report = data.summary(run_id)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     row.text(facts(report.run))
+    downloads.offer_paper(row, "report", data.paper(run_id).write)
     phases = report.phases
     phase = ALL_STEPS
     if len(phases) > 1:
