@@ -44,11 +44,17 @@ class Variant:
             the source.
         threads: Tiles that run at once, each on a thread and a stream of its own.
         metadata: Further events of metadata: names of threads that did nothing.
+        head: Fields of the document in place of the source's.
+        span_us: Length of a tile: that of the longest of several traces whose clocks stay alike.
+        events: As many, whatever the size.
     """
 
     steps: int | None = None
     threads: int = 1
     metadata: int = 0
+    head: dict[str, Any] = field(default_factory=dict)
+    span_us: int | None = None
+    events: int | None = None
 
 
 @dataclass
@@ -70,9 +76,7 @@ class Template:
 
 def tile(source: Path, target: Path, size_bytes: int, variant: Variant = Variant()) -> int:
     """Write tiles of `source` to `target` until it has `size_bytes`; return how many events."""
-    opener = gzip.open if source.suffix == ".gz" else open
-    with opener(source, "rt", encoding="utf-8") as stream:
-        document: dict[str, Any] = json.load(stream, parse_float=Decimal)
+    document = _document(source) | variant.head
     tiled: list[dict[str, Any]] = []
     once: list[dict[str, Any]] = []
     for event in document["traceEvents"]:
@@ -85,6 +89,7 @@ def tile(source: Path, target: Path, size_bytes: int, variant: Variant = Variant
         add_event(template, event, numbered_lanes=variant.threads > 1)
     text = "".join(template.parts)
     strides = strides_of(template, tiled)
+    strides[TIME] = variant.span_us or strides[TIME]
 
     partial = target.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as out:
@@ -95,7 +100,7 @@ def tile(source: Path, target: Path, size_bytes: int, variant: Variant = Variant
         out.write('  "traceEvents": [\n')
         written = sum(out.write(text) for text in metadata_events(variant.metadata))
         tiles = 0
-        while written < size_bytes:
+        while tiles * len(tiled) < variant.events if variant.events else written < size_bytes:
             round_, lane = divmod(tiles, variant.threads)
             # Threads that run at once begin a little after each other.
             shifts = [tiles * stride for stride in strides]
@@ -116,6 +121,18 @@ def tile(source: Path, target: Path, size_bytes: int, variant: Variant = Variant
         out.write(f'\n  ],\n  "traceName": "{target.name}"\n}}\n')
     partial.replace(target)
     return tiles * len(tiled) + len(marks) + len(once) + variant.metadata
+
+
+def span_us(source: Path) -> int:
+    """Return the length of a tile of a trace."""
+    events = [e for e in _document(source)["traceEvents"] if "cat" in e and e["cat"] != "Trace"]
+    return strides_of(Template(), events)[TIME]
+
+
+def _document(source: Path) -> dict[str, Any]:
+    opener = gzip.open if source.suffix == ".gz" else open
+    with opener(source, "rt", encoding="utf-8") as stream:
+        return json.load(stream, parse_float=Decimal)
 
 
 def metadata_events(number: int) -> Iterator[str]:

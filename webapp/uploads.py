@@ -37,7 +37,7 @@ def load(files: Files) -> list[Ingested]:
         root = Path(folder)
         if not (hosted := session.hosted()):
             _write(root, files)
-            return [_named(found, root) for found in _ingest(sorted(root.iterdir()), root)]
+            return [_named(found, root) for found in _ingest(_sources(root), root)]
         if _is_run_directory(files):
             _write(root, files)
             return _send(*hosted, sources.find(sorted(root.iterdir())), root)
@@ -98,6 +98,14 @@ def _write(root: Path, files: Files) -> None:
         place.mkdir(parents=True, exist_ok=True)
         with (place / safe[-1]).open("wb") as out:
             out.write(content.read())
+
+
+def _sources(root: Path) -> list[Path]:
+    """What was dropped: a file that is alone in its folder as a file, whatever its name."""
+    folders = [(path, list(path.iterdir())) for path in sorted(root.iterdir())]
+    return [
+        inside[0] if len(inside) == 1 and inside[0].is_file() else path for path, inside in folders
+    ]
 
 
 def _send(

@@ -256,10 +256,10 @@ def _gaps(a: LinkedTrace) -> Ints:
     good = np.flatnonzero(~calls.bad)
     thread = np.concatenate((ops.thread[outer], calls.thread[good]))
     end = np.concatenate((ops.end[outer], calls.end[good]))
-    # Of events that start together calls come first.
+    # An op begins before the call in it, at one time as well.
     order = np.lexsort(
         (
-            np.arange(len(thread)) < len(outer),
+            np.arange(len(thread)) >= len(outer),
             np.concatenate((ops.start[outer], calls.start[good])),
             thread,
         )

@@ -23,6 +23,7 @@ from analyzer.trace.events import (
     OLD_OP_CATEGORIES,
     OP_CATEGORIES,
     PYTHON_CATEGORIES,
+    STEP_CATEGORIES,
     Trace,
     Unread,
     is_call_category,
@@ -108,12 +109,13 @@ class DeviceEvents:
     Attributes:
         kind: Place in DEVICE_KINDS.
         dur: As written; `end` is `start` where the time is bad.
+        shape: Text of `trace.columns.collective`, for a collective's kernel.
         lane: Ordinal of (device, stream).
         capture_thread, capture_start: Where and when its graph node was captured, if the trace
             tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
-            when its graph was captured.
+            when its graph was captured, or that it names itself.
         graph_index: Place among the events of its graph launch.
     """
 
@@ -132,12 +134,13 @@ class DeviceEvents:
     bytes: Ints
     has_bytes: Bools
     config: Ints
+    shape: Ints
     lane: Ints
     capture_thread: Ints
     capture_start: Ints
+    replay_op: Ints
     call: Ints = field(default_factory=_unlinked)
     op: Ints = field(default_factory=_unlinked)
-    replay_op: Ints = field(default_factory=_unlinked)
     replay_shape: Ints = field(default_factory=_unlinked)
     graph_index: Ints = field(default_factory=_unlinked)
     step: Ints = field(default_factory=_unlinked)
@@ -192,6 +195,23 @@ class StepSource:
 
 
 @dataclass
+class Annotations:
+    """The annotations of a trace, bad times left out.
+
+    Attributes:
+        name: The string id of each.
+        is_step: The format itself calls it a step.
+    """
+
+    names: list[str]
+    name: Ints
+    start: Ints
+    end: Ints
+    thread: Ints
+    is_step: Bools
+
+
+@dataclass
 class LinkedTrace:
     """One trace, linked.
 
@@ -211,21 +231,12 @@ class LinkedTrace:
     steps: list[Step]
     whole: Step
     python: PythonFunctions
-    step_source: StepSource
+    annotations: Annotations
     unread: Unread
+    step_source: StepSource = field(default_factory=lambda: StepSource("trace"))
 
 
-@dataclass
-class Annotations:
-    """The annotations of a trace, bad times left out."""
-
-    names: list[str]
-    start: Ints
-    end: Ints
-    thread: Ints
-
-
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
+def split_by_class(trace: Trace) -> LinkedTrace:
     """Return the rows by class, in narrow columns; nothing is linked yet.
 
     An event that stands twice counts once. A call of an unknown category is known by what it
@@ -233,7 +244,7 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     """
     twice = repeated(trace.rows)
     if twice.any():
-        trace.rows = trace.rows[~twice]
+        trace.keep(~twice)
     rows = _Rows.of(trace)
     ranges = _old_ranges(rows)
     op_places = rows.places(OP_CATEGORIES)
@@ -243,11 +254,11 @@ def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations]:
     ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
     calls = _calls(rows, _together(call_places, odd))
     python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
-    whole = _whole(ops, calls, device)
     taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    rest, steps = unread(trace, taken, int(twice.sum())), StepSource("trace")
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, steps, rest)
-    return linked, _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    rest = unread(trace, taken, int(twice.sum()))
+    marks = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
+    whole = _whole(ops, calls, device)
+    return LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, marks, rest)
 
 
 @dataclass(frozen=True)
@@ -379,7 +390,7 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
     device = np.where(device >= 0, device, rows.column("pid", at))
     stream = np.where(stream >= 0, stream, rows.column("tid", at))
     _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
-    captured_in = rows.trace.captured_in
+    captured_in, named = rows.trace.captured_in, rows.trace.named_ops
     captured = np.full(len(at), -1, np.int64) if captured_in is None else captured_in[at]
     return DeviceEvents(
         index=rows.column("index", at),
@@ -397,9 +408,11 @@ def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
         bytes=rows.column("bytes", at),
         has_bytes=rows.has(HAS_BYTES, at),
         config=rows.column("config", at),
+        shape=rows.column("shape", at),
         lane=lane,
         capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
         capture_start=rows.start(captured),
+        replay_op=np.full(len(at), -1, np.int64) if named is None else named[at],
     )
 
 
@@ -415,9 +428,10 @@ def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
 
 def _annotations(rows: _Rows, at: Ints) -> Annotations:
     at = at[~rows.bad[at]]
-    strings = rows.trace.strings
-    names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
-    return Annotations(names, rows.start(at), rows.end(at), rows.thread[at])
+    name = rows.column("name", at)
+    names: list[str] = [rows.trace.strings[i] for i in name.tolist()]
+    is_step = np.isin(at, rows.places(STEP_CATEGORIES))
+    return Annotations(names, name, rows.start(at), rows.end(at), rows.thread[at], is_step)
 
 
 def _bad_times(start: Ints, duration: Ints) -> Bools:

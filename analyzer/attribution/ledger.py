@@ -213,15 +213,26 @@ class _Stretches:
     high: Ints
 
 
-def _stretches(
-    a: LinkedTrace, launches: Launches, steps: Sequence[Step], members: _Members
-) -> _Stretches:
-    number = int(members.thread.max(initial=-1)) + 1
-    by_thread = _ByThread(
+def owned(a: LinkedTrace, launches: Launches, thread: int) -> Owned:
+    """The account of each moment of one thread, as if it were alone; cut where steps begin, end."""
+    edges = np.concatenate(_edges([*a.steps, a.whole]))
+    step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
+    return _by_thread(a, launches, thread + 1).owned(a, launches, thread, edges, step_start)
+
+
+def _by_thread(a: LinkedTrace, launches: Launches, number: int) -> _ByThread:
+    return _ByThread(
         ops=Groups(a.ops.thread, number),
         calls=Groups(a.calls.thread, number),
         launches=Groups(a.calls.thread[launches.call], number),
     )
+
+
+def _stretches(
+    a: LinkedTrace, launches: Launches, steps: Sequence[Step], members: _Members
+) -> _Stretches:
+    number = int(members.thread.max(initial=-1)) + 1
+    by_thread = _by_thread(a, launches, number)
     # Step -1 takes the last entry, the whole trace's.
     step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
     of_thread = Groups(members.thread, number)

@@ -34,8 +34,8 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
 
     Findings about times, links and steps are added to `trace.findings`.
     """
-    linked, annotations = split_by_class(trace)
-    trace.rows, trace.captured_in = np.array(trace.rows[:0]), None
+    linked = split_by_class(trace)
+    trace.rows, trace.captured_in, trace.named_ops = np.array(trace.rows[:0]), None, None
     evidence.check_events(trace, linked.unread)
     evidence.check_times(linked)
     ops, nest = _link_ops(linked.ops)
@@ -43,7 +43,7 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
     _link_device(linked.calls, linked.device)
     _link_captured(linked.ops, linked.device, ops, nest)
     _mark_captures(trace, linked.calls)
-    steps.find_steps(linked, annotations, step_globs)
+    steps.find_steps(linked, step_globs)
     steps.assign_steps(linked)
     steps.measure_coverage(linked)
     evidence.check_links(linked)
@@ -92,9 +92,10 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     _mark_launches(calls, device)
     _mark_copy_waits(calls, device)
     device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
-    device.replay_op = np.full(len(device.start), -1, np.int64)
     device.replay_shape = np.full(len(device.start), -1, np.int64)
     _number_graph_events(calls, device)
+    # Outside graphs the op around the call is the one.
+    device.replay_op[(device.op >= 0) & (device.graph_index < 0)] = -1
 
 
 def _link_captured(ops: Ops, device: DeviceEvents, real: Ints, nest: Nest) -> None:

@@ -34,7 +34,7 @@ SOURCES = (COLLECTOR, ASKED, *ENGINES, PROFILER, REPETITION, WHOLE)
 PHASES = ("prefill", "decode", "capture")
 
 
-def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> None:
+def find_steps(linked: LinkedTrace, patterns: Sequence[str]) -> None:
     """Fill `linked.steps`, and say in `linked.step_source` what told them.
 
     Args:
@@ -42,6 +42,7 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
 
     Adds findings: patterns that match nothing or are not followed, marks that are no steps.
     """
+    annotations = linked.annotations
     own = _matching(annotations, ("hostbound.*",))
     asked = _matching(annotations, patterns) if patterns else []
     marks = _engine_marks(annotations)
@@ -59,7 +60,7 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
     # A profiler that records an engine's capture of graphs counts a step of its own.
     elif any(mark.phase == CAPTURE for mark in marks.values()):
         steps = []
-    elif profiled := _matching(annotations, ("ProfilerStep#*",)):
+    elif profiled := _profiled(annotations):
         source, steps = PROFILER, [_step(annotations, i) for i in profiled]
     elif found := find_repetition(linked):
         linked.steps = found.steps
@@ -75,6 +76,13 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
     if patterns and not asked:
         linked.trace.findings.append(_no_match(linked, annotations, patterns))
     _say_apart(linked, annotations, marks)
+
+
+def _profiled(annotations: Annotations) -> list[int]:
+    """The steps that a profiler was told of."""
+    return np.flatnonzero(annotations.is_step).tolist() or _matching(
+        annotations, ("ProfilerStep#*",)
+    )
 
 
 def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:

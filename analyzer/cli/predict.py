@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="graphs|compile|cpu-faster:X|fuse:N",
-        help="the change (repeatable; default: graphs, compile, cpu-faster:2 and fuse:2)",
+        help="the change (repeatable; default: graphs, compile, cpu-faster:2 and fuse:2; also "
+        "perfect-ranks and async-schedule)",
     )
 
 

@@ -30,7 +30,7 @@ class AnalysedTrace:
         kernel_ids: Kernel identity of each device event; -1 for copies and memsets.
         launch_kernel_ids: Kernel identity of the first kernel of each launch; -1 without one.
         match_tiers: How that kernel was matched to a replay; None if nothing was replayed.
-        ledger: Entries of every step and of the whole trace.
+        ledger: Of every step and of the whole trace.
         whole: Totals of the trace.
         steps: Totals of each step.
     """
@@ -101,8 +101,8 @@ class RunAnalysis:
         material = Material(linked, launches, self._floor, self._inflation(linked))
         self.checks += [(len(self.wholes), check) for check in check_trace(material)]
         busy = ledger.busy_measure(linked)
-        entries = ledger.ledger(linked, launches, busy)
-        linked.trace.findings += thread_findings(linked, entries)
+        kept = ledger.ledger(linked, launches, busy)
+        linked.trace.findings += thread_findings(linked, kept)
         analysed = AnalysedTrace(
             first=self.ids.first,
             linked=linked,
@@ -113,7 +113,7 @@ class RunAnalysis:
             kernel_ids=kernel_ids,
             launch_kernel_ids=launch_kernel_ids,
             match_tiers=self.matches.tiers(launch_kernel_ids) if self.matches else None,
-            ledger=entries,
+            ledger=kept,
             whole=self._whole(linked, launches, busy),
             steps=totals.of_steps(
                 linked, launches, self._floor, ledger.windows(busy, linked.steps)

@@ -127,7 +127,7 @@ def json_ids(string_ids: Ints, strings: Sequence[str]) -> Column:
     at: list[int] = used.tolist()
     found = [plain_id(strings[i]) if i >= 0 else None for i in at]
     if all(text is None for text in found):
-        return pa.nulls(len(string_ids), pa.string())
+        return pa.nulls(len(string_ids))  # of no type, so that another trace may have ids
     return _dictionary(inverse.astype(np.int32), column(found))
 
 

@@ -103,7 +103,7 @@ def traces_table(read: Sequence[SourceTrace], linked: Sequence[LinkedTrace]) -> 
         rows.append(
             {
                 "trace_id": trace_id,
-                "file": one.file.path.name,
+                "file": one.file.name,
                 "document": one.trace.document,
                 "role": one.file.role,
                 "rank": _rank(one.trace),
@@ -249,7 +249,7 @@ def replay_kernels_table(replays: Sequence[Replayed]) -> pa.Table:
 def files_table(source: Source) -> pa.Table:
     return arrow.rows_table(
         [
-            {"file": f.path.name, "role": f.role, "sha256": f.sha256, "bytes": f.bytes}
+            {"file": f.name, "role": f.role, "sha256": f.sha256, "bytes": f.bytes}
             for f in source.files
         ]
     )
@@ -305,7 +305,7 @@ def runs_table(source: Source, step_globs: Sequence[str], traces: Sequence[Trace
         [
             {
                 "name": source.name,
-                "source": "run_directory" if manifest else "trace",
+                "source": "ranks" if source.is_joined else "run_directory" if manifest else "trace",
                 "path": str(source.path.resolve()),
                 "content_sha256": source.content_sha256(),
                 "recording_id": manifest.run_id if manifest else None,

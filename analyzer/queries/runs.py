@@ -157,6 +157,19 @@ def traces(connection: Connection, run_id: str) -> list[Trace]:
     )
 
 
+def step_periods(connection: Connection, run_id: str) -> dict[int, tuple[int, int]]:
+    """From each step that another follows to that one: (start to start, end to start) in ns."""
+    return {
+        step_id: (period_ns, between_ns)
+        for step_id, period_ns, between_ns in select_tuples(
+            connection,
+            "SELECT step_id, period_ns, between_ns FROM steps "
+            "WHERE run_id = $run_id AND period_ns IS NOT NULL",
+            {"run_id": run_id},
+        )
+    }
+
+
 def step_groups(connection: Connection, run_id: str) -> list[StepGroup]:
     """The steps of a run by phase and batch, in order of both."""
     return select(

@@ -65,6 +65,12 @@ def print_comparison(value: Comparison, out: Console) -> None:
     if any(speeds):
         changes = [numbers.change(speeds[0], v) for v in speeds[1:]]
         rows.append(("host, fixed work", *[numbers.duration(v) for v in speeds], *changes))
+    for place, one in enumerate(sides[0].ranks or ()):
+        if all(side.ranks and len(side.ranks) == len(sides[0].ranks or ()) for side in sides):
+            values = [side.ranks[place].wait_ns for side in sides if side.ranks]
+            shown = [numbers.duration(v) for v in values]
+            changes = [numbers.change(values[0], v) for v in values[1:]]
+            rows.append((f"{one.label} waits, median", *shown, *changes))
     out.print(
         table(
             [

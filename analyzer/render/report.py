@@ -12,6 +12,7 @@ from analyzer.queries.costs import Step, StepTotals
 from analyzer.queries.records import Family, Finding, Op, Run
 from analyzer.render.measurements import print_floors, print_host_speed, print_latency
 from analyzer.render.prediction import prediction_table
+from analyzer.render.ranks import print_ranks
 from analyzer.render.step_groups import print_step_groups
 from analyzer.render.tables import bar, heading, printable, table
 from analyzer.reports.records import PhaseFigures, Predictions, RunReport
@@ -29,6 +30,7 @@ def print_report(value: RunReport, out: Console) -> None:
     out.print(Text(printable(value.verdict.sentence)))
     _balance(value, out)
     _ledger(value, out)
+    print_ranks(value.ranks, out)
     _steps(value, out)
     _families(value.families, out)
     _kernels(value, out)

@@ -23,6 +23,7 @@ from analyzer.queries.records import (
     Run,
     StepGroup,
 )
+from analyzer.reports.ranks import RankFigures, RankReport
 
 # -- what the traces can prove
 
@@ -215,6 +216,7 @@ class RunFigures:
     steps: list[Step]  # in order of time
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: RankReport | None  # None where the traces are not ranks of one job
     evidence: Evidence  # what the traces can prove; figures that are not judged are None
 
     @property
@@ -297,6 +299,7 @@ class ComparedRun:
     ledger: Ledger  # of the mean step
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: list[RankFigures] | None  # what each waited; None where the traces are not ranks
     evidence: Evidence  # what its traces can prove
 
 

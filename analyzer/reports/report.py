@@ -23,6 +23,7 @@ from analyzer.reports.evidence import (
     withheld_ledger,
 )
 from analyzer.reports.host_speed import speed_of
+from analyzer.reports.ranks import rank_report
 from analyzer.reports.records import (
     Evidence,
     HostSpeed,
@@ -55,6 +56,7 @@ def figures(connection: Connection, run_id: str) -> RunFigures:
         steps,
         queries.latency(connection, run_id),
         speed_of(run),
+        rank_report(connection, run_id),
         found,
     )
 

@@ -38,6 +38,9 @@ RUN_TABLES = (
     "latency",
     "step_latency",
     "python_functions",
+    "ranks",
+    "collectives",
+    "waits",
 )
 
 

@@ -425,7 +425,10 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4]; } Args;
+enum { COLL_NAME, COLL_GROUP, COLL_RANKS, COLL_IN, COLL_OUT, COLL_DTYPE, COLL_PARTS };
+typedef struct {
+    Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4], coll[COLL_PARTS];
+} Args;
 
 /* Whether a string is text as it stands: no escapes, UTF-8. */
 static int plain(const char *a, const char *b) {
@@ -462,7 +465,15 @@ static int read_args(In *in, Row *row, Args *args) {
             break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
-        case 'd': if (KEY("device") && !null) args->device = span; break;
+        case 'd':
+            if (KEY("device") && !null) args->device = span;
+            else if (KEY("dtype")) args->coll[COLL_DTYPE] = span;
+            break;
+        case 'P':
+            if (KEY("Process Group Name")) args->coll[COLL_GROUP] = span;
+            else if (KEY("Process Group Ranks")) args->coll[COLL_RANKS] = span;
+            break;
+        case 'O': if (KEY("Out msg nelems")) args->coll[COLL_OUT] = span; break;
         case 's':
             if (KEY("stream") && !null) args->stream = span;
             else if (KEY("shared memory")) args->config[2] = span;
@@ -482,8 +493,12 @@ static int read_args(In *in, Row *row, Args *args) {
             if (KEY("Input Dims") || KEY("Input dims")) args->shape[0] = span;
             else if (KEY("Input type")) args->shape[1] = span;
             else if (KEY("Input Strides")) args->shape[2] = span;
+            else if (KEY("In msg nelems")) args->coll[COLL_IN] = span;
             break;
-        case 'C': if (KEY("Concrete Inputs")) args->shape[3] = span; break;
+        case 'C':
+            if (KEY("Concrete Inputs")) args->shape[3] = span;
+            else if (KEY("Collective name")) args->coll[COLL_NAME] = span;
+            break;
         default: break;
         }
         skip_space(in);
@@ -495,15 +510,15 @@ static int read_args(In *in, Row *row, Args *args) {
     }
 }
 
-/* Four texts, a unit separator between them, as one interned string; -1 if none is there. */
-static int32_t join(Scanner *s, const Span *t) {
-    int64_t n = 3;
+/* Some texts, a unit separator between them, as one interned string; -1 if none is there. */
+static int32_t join(Scanner *s, const Span *t, int parts) {
+    int64_t n = parts - 1;
     int any = 0;
-    for (int i = 0; i < 4; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
+    for (int i = 0; i < parts; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
     if (!any) return -1;
     if (!grow((void **)&s->scratch, &s->scratch_cap, n, 1)) return -2;
     char *p = s->scratch;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < parts; i++) {
         if (i) *p++ = 0x1f;
         if (t[i].a) { memcpy(p, t[i].a, (size_t)(t[i].b - t[i].a)); p += t[i].b - t[i].a; }
     }
@@ -587,8 +602,9 @@ static int read_event(Scanner *s, In *in) {
     row.tid = intern(s, tid);
     row.device = intern(s, args.device);
     row.stream = intern(s, args.stream);
-    row.shape = join(s, args.shape);
-    row.config = join(s, args.config);
+    row.shape = join(s, args.shape, 4);
+    if (row.shape == -1 && args.coll[COLL_NAME].a) row.shape = join(s, args.coll, COLL_PARTS);
+    row.config = join(s, args.config, 4);
     if (row.name == -2 || row.kernel == -2 || row.pid == -2 || row.tid == -2 || row.device == -2 ||
         row.stream == -2 || row.shape == -2 || row.config == -2 || !hb_add(s, &row)) return -2;
     return 1;

@@ -5,7 +5,9 @@ column is an index into the scanner's strings, -1 for absent. Pid, tid, device a
 JSON text (`7` and `"7"` are two ids), a stream that of the stream or queue that an event ran on,
 whatever lane shows it; `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
-separator; `kernel` is the kernel that a call names, of a device event its context.
+separator; `kernel` is the kernel that a call names, of a device event its context. Of an event
+without inputs, a collective's kernel, `shape` joins Collective name, Process Group Name and Ranks,
+elements sent and received, and dtype.
 """
 
 from __future__ import annotations
@@ -60,6 +62,17 @@ class LaunchConfig(NamedTuple):
     registers: int | None
 
 
+class CollectiveText(NamedTuple):
+    """What a trace says of a collective; None where it does not."""
+
+    name: str | None  # e.g. allreduce
+    group: str | None  # name of the process group
+    ranks: str | None  # of the group, as text
+    sent: int | None  # elements of the input
+    received: int | None  # elements of the output
+    dtype: str | None  # e.g. BFloat16
+
+
 def op_shape(text: str) -> OpShape:
     """Split a text of the column `shape`; an empty one has nothing."""
     parts = [*text.split(UNIT_SEPARATOR), "", "", "", ""][:4]
@@ -80,6 +93,17 @@ def used_ids(ids: npt.NDArray[np.int32], number: int) -> list[int]:
     seen[ids] = True  # -1 is the last
     found: list[int] = np.flatnonzero(seen[:-1]).tolist()
     return [-1, *found] if seen[-1] else found
+
+
+def collective(text: str) -> CollectiveText:
+    """Split the column `shape` of a collective's kernel; an empty text has nothing."""
+    name, group, ranks, sent, received, dtype = [*text.split(UNIT_SEPARATOR), *[""] * 6][:6]
+    elements = _int(sent), _int(received)
+    return CollectiveText(_bare(name), _bare(group), _bare(ranks), *elements, _bare(dtype))
+
+
+def _bare(text: str) -> str | None:
+    return text.strip('"') or None
 
 
 def _int(text: str) -> int | None:

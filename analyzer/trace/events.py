@@ -30,7 +30,8 @@ DEVICE_CATEGORIES = {
     "mtia_ccp_events": "mtia",
     "gpu_graph": "graph",
 }
-ANNOTATION_CATEGORIES = ("user_annotation",)
+STEP_CATEGORIES = ("step_annotation",)  # ranges that the format itself calls steps
+ANNOTATION_CATEGORIES = ("user_annotation", *STEP_CATEGORIES)
 PYTHON_CATEGORIES = ("python_function",)
 # Known, and in no figure: what a profiler says of itself, of ranges on the device, of flows.
 IGNORED_CATEGORIES = (
@@ -159,6 +160,8 @@ class Trace:
         captured_in: For each row the place in `rows` of the event in which its graph node was
             captured, or of the operator that launched it from another thread; -1 for none. None:
             the format does not tell.
+        named_ops: For each row the id in `strings` of the op that a device event names itself, -1
+            for none. None: the format names none.
     """
 
     path: Path
@@ -172,6 +175,17 @@ class Trace:
     thread_names: dict[tuple[str, str], str]
     findings: list[Finding] = field(default_factory=list[Finding])
     captured_in: npt.NDArray[np.int64] | None = None
+    named_ops: npt.NDArray[np.int64] | None = None
+
+    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Leave out the other rows; what was captured in one of them has no capture."""
+        self.rows = self.rows[kept]
+        if self.named_ops is not None:
+            self.named_ops = self.named_ops[kept]
+        if self.captured_in is not None:
+            places = np.where(kept, np.cumsum(kept) - 1, -1)
+            captured = self.captured_in[kept]
+            self.captured_in = np.where(captured >= 0, places[captured], -1)
 
     def categories(self) -> dict[int, str]:
         """String id of each category that occurs, with its lower-case text."""

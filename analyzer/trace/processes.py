@@ -140,7 +140,8 @@ def _counts(
     """Rows by (ph, cat); those that are no whole events of `rest` were begun and ended."""
     ids, counts = np.unique(category, return_counts=True)
     found: Counter[tuple[str, str]] = Counter()
-    for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
+    pairs: list[tuple[int, int]] = list(zip(ids.tolist(), counts.tolist(), strict=True))
+    for i, count in pairs:
         whole = min(count, rest["X", trace.strings[i]])
         found += Counter({("X", trace.strings[i]): whole, ("B", trace.strings[i]): count - whole})
     return found

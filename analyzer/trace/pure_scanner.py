@@ -59,6 +59,12 @@ class _Args(msgspec.Struct):
     block: _Raw = _EMPTY
     shared: _Raw = msgspec.field(name="shared memory", default=_EMPTY)
     registers: _Raw = msgspec.field(name="registers per thread", default=_EMPTY)
+    collective: _Raw = msgspec.field(name="Collective name", default=_EMPTY)
+    group: _Raw = msgspec.field(name="Process Group Name", default=_EMPTY)
+    group_ranks: _Raw = msgspec.field(name="Process Group Ranks", default=_EMPTY)
+    sent: _Raw = msgspec.field(name="In msg nelems", default=_EMPTY)
+    received: _Raw = msgspec.field(name="Out msg nelems", default=_EMPTY)
+    dtype: _Raw = _EMPTY
 
 
 _NO_ARGS = _Args()
@@ -248,7 +254,7 @@ class PureScanner:
             self._token(event.tid),
             self._token(args.device),
             self._token(args.ran_on, args.stream, args.sycl_queue, args.level_zero_queue),
-            self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete),
+            self._inputs(args),
             self._joined(args.grid, args.block, args.shared, args.registers),
             self.intern(kernel[1:-1]) if kernel[:1] == b'"' else self._token(args.context),
             flags,
@@ -258,6 +264,13 @@ class PureScanner:
         """The first value that is there."""
         value = next((value for raw in raws if (value := _present(raw))), b"")
         return self.intern(value) if value else -1
+
+    def _inputs(self, args: _Args) -> int:
+        shape = self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete)
+        if shape >= 0 or not bytes(args.collective):
+            return shape
+        sizes = (args.sent, args.received, args.dtype)
+        return self._joined(args.collective, args.group, args.group_ranks, *sizes)
 
     def _joined(self, *raws: _Raw) -> int:
         texts = [bytes(raw) for raw in raws]

@@ -52,6 +52,37 @@ def fields(data: Data) -> Iterator[tuple[int, int | Data]]:
         yield number, value
 
 
+def behind(data: bytes | memoryview, at: int) -> int:
+    """Return the place behind the field that begins at one.
+
+    Raises:
+        WireError: It is cut off, or of no known type.
+    """
+    key, at = varint(data, at)
+    kind = key & 7
+    if kind == _VARINT:
+        _, at = varint(data, at)
+    elif kind == _BYTES:
+        size, at = varint(data, at)
+        at += size
+    elif kind in _FIXED:
+        at += _FIXED[kind]
+    else:
+        raise WireError(f"type {kind} of a field is unknown")
+    if at > len(data):
+        raise WireError("a field is cut off")
+    return at
+
+
+def encoded(value: int) -> bytes:
+    """Return a number of at most 64 bits as a varint."""
+    made = bytearray()
+    while value >= 0x80:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*made, value])
+
+
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the number of variable length at a place, and the place behind it.
 

@@ -7,9 +7,7 @@ The expected figures stand in the README beside the recordings.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
 
 from analyzer.cli import main
@@ -19,6 +17,7 @@ from analyzer.reports.prediction import predict
 from analyzer.store import open_store
 from analyzer.store.verify import verify
 from tests.support.nsys_files import SECRET, NsysBuilder, graph_run
+from tests.support.recordings import ask, check_for_secrets
 
 H100, FSDP = "h100-2gpu-1s", "2gpu-fsdp-alltoall-before"
 TINY, FEW, SAXPY = "tiny-2026.1", "synthetic-few-columns", "schema-2.9-saxpy-doubled-calls"
@@ -57,11 +56,6 @@ def stores(exports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         (result,) = ingest(exports / f"{name}.sqlite", found[name], jobs=1)
         assert result.state == "stored", result.error
     return found
-
-
-def ask(store: Path, sql: str) -> list[tuple[Any, ...]]:
-    with duckdb.connect(str(store), read_only=True) as connection:
-        return connection.execute(sql).fetchall()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -138,7 +132,7 @@ def test_nothing_secret_reaches_store_or_output(
     name: str, exports: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert SECRET.encode() in (exports / f"{name}.sqlite").read_bytes()
-    check_for_secrets(exports / f"{name}.sqlite", tmp_path, capfd)
+    check_for_secrets(exports / f"{name}.sqlite", SECRET, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("mode", ["node", "graph"])
@@ -146,30 +140,7 @@ def test_nothing_secret_of_a_graph_recording_reaches_store_or_output(
     mode: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = graph_run(mode).add_secrets().write(tmp_path / "report.sqlite")
-    check_for_secrets(path, tmp_path, capfd)
-
-
-def check_for_secrets(path: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Load, show and export a recording; look for planted texts in all that comes out."""
-    store, out = folder / "s.duckdb", folder / "out"
-    out.mkdir()
-    commands = (
-        ["ingest", str(path)],
-        ["ingest", str(path), "--json", "--replace"],
-        ["show", "latest"],
-        ["report", "latest"],
-        ["report", "latest", "--json"],
-        ["runs", "--json"],
-        ["export", "latest", "--format", "csv", "--out", str(out / "tables")],
-    )
-    for command in commands:
-        assert main([*command, "--db", str(store)]) != 2, command
-    with duckdb.connect(str(store), read_only=True) as connection:
-        connection.execute(f"EXPORT DATABASE '{out / 'database'}' (FORMAT csv)")
-    said = capfd.readouterr()
-    assert SECRET not in said.out + said.err
-    for file in [store, *(file for file in out.rglob("*") if file.is_file())]:
-        assert SECRET.encode() not in file.read_bytes(), file
+    check_for_secrets(path, SECRET, tmp_path, capfd)
 
 
 def test_a_recording_in_graph_mode_leaves_kernel_figures_empty(

@@ -57,5 +57,6 @@ def figures_of(
         steps=steps,
         latency=None,
         host_speed=None,
+        ranks=None,
         evidence=of_checks([]),
     )

@@ -74,6 +74,11 @@ FINDINGS = {
         "note",
         "all {total} device events of graph replays took their op from the capture ({how})",
     ),
+    "graph_ops_named": FindingKind(
+        "note",
+        "all {count} device events of graph replays carry the name of their op (that of the graph, "
+        "where it was captured before the trace began)",
+    ),
     "graph_without_capture": FindingKind(
         "warning", "{count} of {total} device events of graph replays have no op: {why}"
     ),

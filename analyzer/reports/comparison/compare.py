@@ -120,6 +120,7 @@ def compared_run(value: RunFigures) -> ComparedRun:
         },
         latency=value.latency,
         host_speed=value.host_speed,
+        ranks=value.ranks.ranks if value.ranks else None,
         evidence=value.evidence,
     )
 

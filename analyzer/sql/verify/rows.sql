@@ -44,6 +44,12 @@ WITH present AS (
   SELECT run_id, 'step_latency' AS source, count(*) AS n FROM step_latency GROUP BY run_id
   UNION ALL
   SELECT run_id, 'python_functions' AS source, count(*) AS n FROM python_functions GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'ranks' AS source, count(*) AS n FROM ranks GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'collectives' AS source, count(*) AS n FROM collectives GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'waits' AS source, count(*) AS n FROM waits GROUP BY run_id
 ),
 needed AS (SELECT unnest(['files', 'traces', 'event_counts', 'checks', 'steps', 'totals']) AS source)
 SELECT

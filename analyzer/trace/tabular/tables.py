@@ -1,5 +1,4 @@
-"""The tables of an Nsight Systems export as columns, from a SQLite file or a folder of Parquet
-files.
+"""The tables of a profiler's export as columns, from a SQLite file or a folder of Parquet files.
 
 Which tables and columns there are differs between versions: a reader asks first, and a column that
 is not there reads as MISSING. Rows come in pieces, in no promised order. What an error says names
@@ -78,7 +77,7 @@ def open_tables(path: Path, progress: Callable[[int], None] | None = None) -> Ta
 
 
 def _damaged(path: Path) -> TraceError:
-    return TraceError(f"{path} is damaged and cannot be read; export the report again.")
+    return TraceError(f"{path} is damaged and cannot be read; export or copy it again.")
 
 
 class SqliteTables:
@@ -104,11 +103,15 @@ class SqliteTables:
             names = self._connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
             ).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # its message may quote what is no text
             raise _damaged(path) from error
         self._columns = {_text(name): self._columns_of(_text(name)) for (name,) in names}
         self._rows_read = 0
         self._rows = self._rows_about()
+
+    def names(self) -> list[str]:
+        """The tables that there are."""
+        return list(self._columns)
 
     def columns(self, table: str) -> frozenset[str]:
         return self._columns.get(table, frozenset())
@@ -157,21 +160,20 @@ class SqliteTables:
 
     def _columns_of(self, table: str) -> frozenset[str]:
         try:
-            quoted = table.replace('"', '""')
-            rows = self._connection.execute(f'PRAGMA table_info("{quoted}")').fetchall()
-        except sqlite3.Error:
+            rows = self._connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
+        except (sqlite3.Error, UnicodeError):
             return frozenset()  # it cannot be read, so it has nothing to offer
         return frozenset(_text(row[1]) for row in rows)
 
     def _rows_about(self) -> int:
         """About how many rows there are in tables of events, for progress."""
         total = 0
-        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
-            if self.columns(table):
+        for table, columns in self._columns.items():
+            if {"start", "end"} <= columns:
                 try:
-                    query = f'SELECT max(rowid) FROM "{table}"'
+                    query = f"SELECT max(rowid) FROM {_quoted(table)}"
                     last: Any = self._connection.execute(query).fetchone()[0]
-                except sqlite3.Error:
+                except (sqlite3.Error, UnicodeError):
                     continue
                 total += last if isinstance(last, int) and last > 0 else 0
         return max(total, 1)
@@ -213,7 +215,7 @@ def _piece_query(table: str, numbers: Sequence[str], text: str) -> str:
     return (
         f"SELECT group_concat(number, ' '), group_concat(text, {between}), count(*), max(id) FROM ("
         f"SELECT CAST({joined or 'NULL'} AS TEXT) AS number, {as_text} AS text, rowid AS id "
-        f'FROM "{table}" WHERE rowid > ? ORDER BY rowid LIMIT {PIECE_ROWS})'
+        f"FROM {_quoted(table)} WHERE rowid > ? ORDER BY rowid LIMIT {PIECE_ROWS})"
     )
 
 
@@ -269,3 +271,7 @@ def _integers(column: Any) -> Ints:
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
+
+
+def _quoted(table: str) -> str:
+    return '"' + table.replace('"', '""') + '"'
