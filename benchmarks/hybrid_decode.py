@@ -22,7 +22,7 @@ from benchmarks.result_file import ROOT, Result, environment, print_table, write
 
 MODELS = {"llama-2-7b": 4096, "llama-3.2-1b": 4096, "gpt2": 1024}
 # Bytes of a chunk, chunks on their way.
-TILINGS = ((32768, 3), (32768, 2), (32768, 4), (16384, 4), (16384, 6), (32768, 31))
+TILINGS = ((32768, 2), (32768, 3), (32768, 4), (16384, 4), (16384, 6), (32768, 31))
 CONTEXTS = (512, 3500)
 MODULE = "benchmarks.hybrid_decode"
 
@@ -147,13 +147,8 @@ def best(results: list[Result]) -> tuple[int, int]:
             about = row.parameters
             place = times.setdefault((about["model"], about["context_len"]), {})
             place[(about["chunk"], about["flying"])] = row.p50
-    complete = [t for t in TILINGS if all(t in by or len(by) < 3 for by in times.values())]
-    if not times or not complete:
-        return TILINGS[0]
-    return min(
-        complete,
-        key=lambda t: sum(by[t] / min(by.values()) for by in times.values() if t in by),
-    )
+    whole = [by for by in times.values() if len(by) == len(TILINGS)]
+    return min(TILINGS, key=lambda t: sum(by[t] / min(by.values()) for by in whole))
 
 
 def main() -> int:

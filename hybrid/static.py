@@ -22,6 +22,7 @@ from .model.weights import adopt
 from .network import Network
 from .ops.cublaslt import CublasLt
 from .ops.interface import Ops
+from .ops.persistent.sizes import PROVEN
 from .ops.persistent.step import NotPersistent, PersistentStep
 from .ops.reference import ReferenceOps
 from .runner import Runner, Stats
@@ -209,12 +210,11 @@ class StaticRunner(Runner):
     def _make_persistent(self) -> str:
         """Put one kernel in place of a decode step's, once it agrees with them; return what is."""
         options, network = self._options, self.network
-        if (
-            not options.persistent
-            or options.mode != "full"
-            or self.buffers.control.device.type == "cpu"
-        ):
-            return "kernels: not asked for, or not on CUDA in mode 'full'"
+        if options.mode != "full" or self.buffers.control.device.type == "cpu":
+            return "kernels: the persistent kernel needs CUDA and mode 'full'"
+        family = network.spec.family
+        if options.persistent is False or (options.persistent is None and family not in PROVEN):
+            return f"kernels: persistent={options.persistent} leaves {family} to them"
         began = time.perf_counter()
         try:
             step = PersistentStep(network.spec, network.weights, self.buffers, self.cache)
@@ -232,6 +232,7 @@ class StaticRunner(Runner):
             NotPersistent: They differ, or the step did not end.
         """
         b, cache = self.buffers, self.cache
+        error = 0.0
         noise = torch.Generator(b.control.device).manual_seed(1)
         quiet = Network(self.network.spec, self.network.weights, self.network.ops, sample=False)
         with self._streams.serving():
@@ -245,12 +246,14 @@ class StaticRunner(Runner):
                 apart = (b.logits_V - wanted).square().sum() / wanted.square().sum()
                 error = float(apart) ** 0.5
                 if step.fault or not error < _AGREES:
-                    raise NotPersistent(
-                        f"at position {position} its logits differ from the other kernels' by "
-                        f"{error:.2g} of their norm (barrier {step.fault} given up; 0: none)"
-                    )
+                    break
             cache.storage_L2HSD.zero_()
         self.drain()
+        if step.fault or not error < _AGREES:
+            raise NotPersistent(
+                f"its logits differ from the other kernels' by {error:.2g} of their norm "
+                f"(barrier {step.fault} given up; 0: none)"
+            )
 
     def _watch(self, step: PersistentStep) -> None:
         if not step.fault:

@@ -57,7 +57,7 @@ def upload() -> None:
     browser.catch_drops()
     number = st.session_state.get(_UPLOADS, 0)
     files = st.file_uploader(
-        "Drop a trace (PyTorch, Nsight Systems, ROCm, JAX) or all files of a run directory here",
+        "Drop a trace (PyTorch, Nsight Systems, ROCm, JAX) or a run directory's files anywhere",
         accept_multiple_files=True,
         key=f"upload {number}",
     )

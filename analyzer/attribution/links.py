@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.attribution import classification, evidence, steps
+from analyzer.attribution.event_classes import split_by_class
 from analyzer.attribution.events import (
     DEVICE_KINDS,
     Calls,
     DeviceEvents,
     LinkedTrace,
     Ops,
-    split_by_class,
 )
 from analyzer.attribution.intervals import Ints, Nest
 from analyzer.trace.events import Trace

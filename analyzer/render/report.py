@@ -34,7 +34,7 @@ def print_report(value: RunReport, out: Console) -> None:
     _steps(value, out)
     _families(value.families, out)
     _kernels(value, out)
-    _ops(value.ops, out)
+    _ops(value.ops, value.evidence.kind("host_cost"), out)
     print_latency(value, out)
     print_host_speed(value.host_speed, out)
     _predictions(value.predictions, out)
@@ -349,7 +349,7 @@ def _kernels(value: RunReport, out: Console) -> None:
     )
 
 
-def _ops(ops: list[Op], out: Console) -> None:
+def _ops(ops: list[Op], kind: str, out: Console) -> None:
     if not ops:
         return
     heading(out, "Operators that cost the host most")
@@ -357,7 +357,7 @@ def _ops(ops: list[Op], out: Console) -> None:
         (
             row.op,
             numbers.count(row.launches),
-            numbers.duration(row.host_ns),
+            numbers.bounded(kind, numbers.duration(row.host_ns)),
             numbers.duration(row.t_py_ns),
             numbers.duration(row.t_dispatch_ns),
             numbers.duration(row.ct_ns),

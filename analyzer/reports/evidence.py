@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from analyzer import queries
 from analyzer.attribution.evidence.check import FIGURES
-from analyzer.queries.costs import Ledger, Step, StepTotals
+from analyzer.queries.costs import AccountTime, Ledger, Step, StepTotals
 from analyzer.queries.records import Check
 from analyzer.reports.records import Bound, Evidence, PhaseFigures
 from analyzer.store import Connection
@@ -101,32 +102,38 @@ def bound_of(found: Evidence, metric: str) -> Bound | None:
     return found.bounds.get(_GROUP.get(metric.rpartition(".")[2], ""))
 
 
-def withheld(record: _Record, found: Evidence) -> _Record:
-    """The record without the figures that are not judged, as far as they may be unknown."""
-    hidden = {
-        field
-        for group, bound in found.bounds.items()
-        if bound.kind == NOT_JUDGED
-        for field in _FIELDS[group]
-    }
+def withheld(record: _Record, found: Evidence, **changes: Any) -> _Record:
+    """The record without the figures that are not judged, as far as they may be unknown; `changes`:
+    fields that get another value.
+    """
+    changes |= dict.fromkeys(_hidden_fields(type(record), _not_judged(found)))
     if getattr(record, "floor_source", None) == "null_kernel":  # measured apart from the trace
-        hidden.discard("launch_floor_ns")
-    changes: dict[str, Any] = {
-        field.name: None
-        for field in fields(record)  # pyright: ignore[reportArgumentType]
-        if field.name in hidden and "None" in str(field.type)
-    }
-    return replace(record, **changes) if changes else record  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
+        changes.pop("launch_floor_ns", None)
+    # Not `dataclasses.replace`: a run may have tens of thousands of steps.
+    return type(record)(**vars(record) | changes) if changes else record
+
+
+@cache
+def _hidden_fields(record: type, groups: frozenset[str]) -> tuple[str, ...]:
+    """The fields of a record that are in groups of figures and may be unknown."""
+    hidden = {field for group in groups for field in _FIELDS[group]}
+    return tuple(f.name for f in fields(record) if f.name in hidden and "None" in str(f.type))
 
 
 def withheld_costs(record: _WithLedger, found: Evidence) -> _WithLedger:
     """The same of a step or a sum of steps, with its ledger."""
-    return withheld(replace(record, ledger=withheld_ledger(record.ledger, found)), found)
+    return withheld(record, found, ledger=withheld_ledger(record.ledger, found))
 
 
 def withheld_ledger(ledger: Ledger, found: Evidence) -> Ledger:
-    """The same of a ledger."""
-    return {account: withheld(time, found) for account, time in ledger.items()}
+    """The same of a ledger, of whose figures only exposed time may be unknown."""
+    if "exposed_ns" not in _hidden_fields(AccountTime, _not_judged(found)):
+        return ledger
+    return {account: AccountTime(time.ns, None) for account, time in ledger.items()}
+
+
+def _not_judged(found: Evidence) -> frozenset[str]:
+    return frozenset(group for group, bound in found.bounds.items() if bound.kind == NOT_JUDGED)
 
 
 def _merged(of_one: Sequence[Check]) -> Check:
@@ -136,7 +143,7 @@ def _merged(of_one: Sequence[Check]) -> Check:
     worst = min((check.verdict for check in of_one), key=_WORST_FIRST.index)
     those = [check for check in of_one if check.verdict == worst]
     first = max(those, key=lambda check: check.count)
-    more = sum(check.count > 0 for check in those) - 1
+    more = sum(check.count > 0 and check.found != first.found for check in those)
     totals = [check.total for check in of_one if check.total is not None]
     count, total = sum(check.count for check in of_one), sum(totals) if totals else None
     is_counted = first.total and first.share == first.count / first.total

@@ -96,8 +96,9 @@ def used_ids(ids: npt.NDArray[np.int32], number: int) -> list[int]:
 
 
 def collective(text: str) -> CollectiveText:
-    """Split the column `shape` of a collective's kernel; an empty text has nothing."""
-    name, group, ranks, sent, received, dtype = [*text.split(UNIT_SEPARATOR), *[""] * 6][:6]
+    """Split the column `shape` of a collective's kernel; that of another event has nothing."""
+    parts = text.split(UNIT_SEPARATOR)
+    name, group, ranks, sent, received, dtype = parts if len(parts) == 6 else [""] * 6
     elements = _int(sent), _int(received)
     return CollectiveText(_bare(name), _bare(group), _bare(ranks), *elements, _bare(dtype))
 

@@ -68,8 +68,8 @@ class JsonStream:
                 if isinstance(error, RecursionError) or not self._more():
                     raise self._damaged() from error
                 continue
-            # A number at the end may go on.
-            if end == len(self._text) and self._more():
+            # A number may go on: behind `1` with `.5`, behind `1e+` (seen as 1) with `5`.
+            if len(self._text) - end <= len("e+") and self._more():
                 continue
             self._at = end
             return value
@@ -120,11 +120,12 @@ class JsonStream:
         if self._ended or len(self._text) - self._at > _MOST_HELD:
             return False
         piece = next(self._pieces, None)
-        self._ended = piece is None
-        self._text = self._text[self._at :] + self._decode(piece or b"", piece is None)
-        self._at = 0
         if piece is None:
+            self._ended = True
+            self._text += self._decode(b"", True)
             return False
+        self._text = self._text[self._at :] + self._decode(piece)
+        self._at = 0
         if self._progress:
             self._progress(self._stream.compressed_position())
         return True

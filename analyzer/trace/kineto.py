@@ -18,7 +18,7 @@ from typing import Any, cast
 from analyzer.trace import native_scanner, repair
 from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Scanner
 from analyzer.trace.events import PYTHON_CATEGORIES, Finding, FindingKind, Trace, finding
-from analyzer.trace.metadata import kept, names_of_threads, plain, quoted
+from analyzer.trace.metadata import kept, losses, names_of_threads, plain, quoted
 from analyzer.trace.native_scanner import NativeScanner
 from analyzer.trace.pure_scanner import PureScanner
 from analyzer.trace.reader import DEFAULTS, ReadOptions
@@ -77,6 +77,9 @@ _FINDINGS = {
     "begin_end_events": FindingKind(
         "warning",
         "{count} begin and end events have no partner on their thread and were left out",
+    ),
+    "buffers_dropped": FindingKind(
+        "warning", "the profiler says that it lost events or buffers ({count} messages)"
     ),
     "metadata_before": FindingKind(
         "warning", "the fields before the events could not be read{first}"
@@ -194,6 +197,9 @@ class Document:
         rows, alone = with_pairs(rows, () if self.keep_python else PYTHON_CATEGORIES, strings)
         if alone:
             self.found["begin_end_events"] = (alone, -1)
+        lost = losses(metadata)
+        if lost:
+            self.found["buffers_dropped"] = (lost, -1)
         has_time = (rows["flags"] & (HAS_TS | HAS_DUR)) == (HAS_TS | HAS_DUR)
         if not has_time.all():
             self.found["no_time"] = (int((~has_time).sum()), -1)

@@ -12,6 +12,8 @@ from analyzer.trace import repair
 from analyzer.trace.columns import Rows
 
 _SKIPPED = {"traceEvents", "INFO", "ERROR", "WARNING"}
+# Kineto's words for what it could not keep: "Exceeded max GPU buffer count ... terminating".
+_LOSSES = re.compile(r"(?i)max gpu buffer|buffer count|\bdropp?(ed|ing)\b|\blost\b.*record")
 
 
 def names_of_threads(
@@ -46,6 +48,13 @@ def kept(metadata: dict[str, Any]) -> dict[str, Any]:
     if isinstance(name, str):
         fields["traceName"] = re.split(r"[/\\]", name)[-1]
     return fields
+
+
+def losses(metadata: dict[str, Any]) -> int:
+    """How many messages of the profiler speak of events or buffers that it lost."""
+    logs = [metadata.get(key) for key in ("WARNING", "ERROR")]
+    messages = [text for log in logs if isinstance(log, list) for text in cast("list[Any]", log)]
+    return sum(isinstance(text, str) and bool(_LOSSES.search(text)) for text in messages)
 
 
 def plain(value: Any) -> Any:

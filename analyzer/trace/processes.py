@@ -33,6 +33,11 @@ FINDINGS = {
         "the file holds events of {count} processes ({named}); each is loaded as a trace of its "
         "own, this is {own}",
     ),
+    "shared_device": FindingKind(
+        "note",
+        "{count} device events of other processes of the file are on a device of the same id: one "
+        "GPU that they share, or one for each",
+    ),
 }
 # What mergers of ranks write before a process or device id: "[TP00] 80".
 _MARK = re.compile(r'^"\[([^\]]+)\] ?')
@@ -55,7 +60,9 @@ def split_processes(trace: Trace) -> list[Trace]:
         counts = _counts(trace, rows["category"], rest)
         rest -= counts
         told = finding(FINDINGS, "merged_processes", len(names), named=", ".join(names), own=name)
-        parts.append(replace(trace, rows=rows, counts=dict(counts), findings=[told]))
+        shared = _on_devices_of(trace, owner, number)
+        both = [told, *([finding(FINDINGS, "shared_device", shared)] if shared else [])]
+        parts.append(replace(trace, rows=rows, counts=dict(counts), findings=both))
     # Whatever has no row, metadata and flows, is counted with the first.
     parts[0].counts = dict(Counter(parts[0].counts) + rest)
     parts[0].findings = [*trace.findings, *parts[0].findings]
@@ -63,6 +70,21 @@ def split_processes(trace: Trace) -> list[Trace]:
         part.events = sum(part.counts.values())
         part.json_bytes = trace.json_bytes if part is parts[0] else 0
     return parts
+
+
+def _on_devices_of(trace: Trace, owner: Ints, number: int) -> int:
+    """How many device events of other processes are on the devices of one.
+
+    Ranks that a merger marked have a device each, whatever its id.
+    """
+    device = trace.places(lambda category: category in DEVICE_CATEGORIES)
+    rows = trace.rows[device]
+    ids = np.where(rows["device"] >= 0, rows["device"], rows["pid"])
+    pids: list[int] = np.unique(rows["pid"]).tolist()
+    if any(_MARK.match(trace.strings[pid]) for pid in pids if pid >= 0):
+        return 0
+    mine = owner[device] == number
+    return int((~mine & np.isin(ids, ids[mine])).sum())
 
 
 def _processes(trace: Trace) -> list[str]:
@@ -138,10 +160,9 @@ def _counts(
     trace: Trace, category: Ints, rest: Counter[tuple[str, str]]
 ) -> Counter[tuple[str, str]]:
     """Rows by (ph, cat); those that are no whole events of `rest` were begun and ended."""
-    ids, counts = np.unique(category, return_counts=True)
     found: Counter[tuple[str, str]] = Counter()
-    pairs: list[tuple[int, int]] = list(zip(ids.tolist(), counts.tolist(), strict=True))
-    for i, count in pairs:
+    rows: Counter[int] = Counter(category.tolist())
+    for i, count in rows.items():
         whole = min(count, rest["X", trace.strings[i]])
         found += Counter({("X", trace.strings[i]): whole, ("B", trace.strings[i]): count - whole})
     return found

@@ -21,6 +21,7 @@ from analyzer.reports.report import report
 from analyzer.store.verify import verify
 from tests.support import planted_faults
 from tests.support.planted_faults import FAULTS, Fault, sample_document, write_fault
+from tests.support.tracebuilder import TraceBuilder
 
 FIGURES = Path(__file__).with_name("figures")
 
@@ -152,6 +153,53 @@ def test_on_whole_traces_there_is_no_false_alarm(shared_dir: Path, tmp_path: Pat
     assert alarms == RIGHT_ALARMS
 
 
+# -- faults that samples do not show
+
+
+def test_what_the_profiler_says_that_it_lost_is_believed(tmp_path: Path) -> None:
+    document = dict(GOOD[planted_faults.EAGER])
+    document["WARNING"] = ["Exceeded max GPU buffer count (32 > 31) - terminating tracing"]
+    (tmp_path / "t.json").write_bytes(orjson.dumps(document))
+    value = loaded(tmp_path / "t.json", tmp_path / "s.duckdb")
+    (check,) = [check for check in value.evidence.checks if check.name == "dropped_events"]
+    assert (check.verdict, check.count) == ("touched", 1)
+    assert "the profiler says that it lost events" in check.found
+
+
+def test_two_processes_on_a_device_of_one_id_may_share_it(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid, first in ((80, 1), (81, 100)):
+        for i in range(3):
+            trace.add_launch("gemm", 100 * i + 10, 5, first + i)
+            trace.events[-2]["pid"] = pid
+    value = loaded(trace.write(tmp_path / "t.json"), tmp_path / "s.duckdb")
+    (check,) = [check for check in value.evidence.checks if check.name == "other_processes"]
+    assert (check.verdict, check.count) == ("unknown", 6)
+    assert value.evidence.sentence is None
+
+
+def test_a_slice_of_a_gpu_is_said_and_touches_nothing(tmp_path: Path) -> None:
+    document = dict(GOOD[planted_faults.EAGER])
+    document["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200 MIG 1g.18gb"}]
+    (tmp_path / "t.json").write_bytes(orjson.dumps(document))
+    value = loaded(tmp_path / "t.json", tmp_path / "s.duckdb")
+    (check,) = [check for check in value.evidence.checks if check.name == "contexts"]
+    assert (check.verdict, check.count) == ("ok", 1)
+    assert "MIG" in check.found
+
+
+def test_pieces_of_a_model_are_graphs_of_their_own(tmp_path: Path) -> None:
+    """The last piece has less than the pieces before it: nothing proves that it lost any."""
+    trace = TraceBuilder()
+    for i, kernels in enumerate(("abc", "abc", "abc", "ab")):
+        trace.add_call("cudaGraphLaunch", 100 * i, 10, i + 1)
+        for n, name in enumerate(kernels):
+            trace.add_kernel(name, 100 * i + 20 + 10 * n, 5, i + 1)
+    value = loaded(trace.write(tmp_path / "t.json"), tmp_path / "s.duckdb")
+    (check,) = [check for check in value.evidence.checks if check.name == "dropped_events"]
+    assert (check.verdict, check.count) == ("unknown", 1)
+
+
 # -- what follows
 
 
@@ -163,7 +211,7 @@ def test_a_bound_is_said_with_its_reason(
     assert value.verdict.reading == "not judged"
     assert value.verdict.hdbi is None
     assert value.measured.hdbi is value.totals.hdbi is None
-    assert "idle for at most" in value.verdict.sentence
+    assert "GPU waits for at most" in value.verdict.sentence
     assert value.verdict.sentence.endswith(f"{reason}.")
     assert main(["report", "latest", "--db", str(tmp_path / "s.duckdb")]) == 0
     text = " ".join(capsys.readouterr().out.split())

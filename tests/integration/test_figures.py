@@ -442,8 +442,7 @@ def test_begin_and_end_events_nest_on_their_thread(
 ) -> None:
     """Ends have no name; two threads have spans at the same time, and one begin stays open."""
     if pure:
-        monkeypatch.setenv("HOSTBOUND_PURE_SCANNER", "1")
-        native_scanner.library.cache_clear()
+        monkeypatch.setattr(native_scanner, "library", lambda: None)
     for ph, name, tid, ts in (
         ("B", "outer", 1, 0),
         ("B", "other", 2, 5),
@@ -455,14 +454,10 @@ def test_begin_and_end_events_nest_on_their_thread(
         ("E", "", 1, 40),
         ("B", "open", 1, 50),
     ):
-        event = {"ph": ph, "name": name, "cat": "cpu_op", "pid": 1, "tid": tid, "ts": ts}
-        trace.events.append(
-            event if ph == "B" else {k: event[k] for k in ("ph", "pid", "tid", "ts")}
-        )
+        event: dict[str, Any] = {"ph": ph, "pid": 1, "tid": tid, "ts": ts}
+        trace.events.append(event | ({"name": name, "cat": "cpu_op"} if ph == "B" else {}))
     trace.add_launch("gemm", 12, 5, 1)
     loaded = load(trace)
-    monkeypatch.undo()
-    native_scanner.library.cache_clear()
     rows = loaded.ask("SELECT op, start_ns // 1000, dur_ns // 1000 FROM op_events")
     assert set(rows) == {
         ("outer", 0, 40),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from analyzer.cli import main
@@ -201,3 +202,42 @@ def test_what_is_no_export_is_one_line_and_exit_code_2(
     assert said.err.count("\n") == 1
     assert "nsys export --type sqlite" in said.err
     assert not (tmp_path / "s.duckdb").exists()
+
+
+def test_marks_of_an_engine_in_nvtx_ranges_are_steps_with_their_counts(tmp_path: Path) -> None:
+    """TensorRT-LLM marks its steps in NVTX, which only Nsight Systems records."""
+    built = NsysBuilder()
+    texts = ["[Executor] _forward_step 7: 1 ctx reqs, 96 ctx tokens, 0 gen reqs"]
+    texts += [f"[Executor] _forward_step {i}: 0 ctx reqs, 0 ctx tokens, 4 gen reqs" for i in (8, 9)]
+    for number, text in enumerate(texts):
+        begin = 100_000 * number
+        built.add_range(text, begin, 60_000)
+        built.add_range("_sample_async", begin + 40_000, 10_000)
+        built.add_launch("gemm", begin + 10_000, number + 1)
+    store = tmp_path / "s.duckdb"
+    (result,) = ingest(built.write(tmp_path / "r.sqlite"), store, jobs=1)
+    assert result.state == "stored", result.error
+    with duckdb.connect(str(store), read_only=True) as connection:
+        steps = connection.execute(
+            "SELECT engine, phase, ctx_reqs, ctx_tokens, gen_reqs, period_ns, between_ns "
+            "FROM steps ORDER BY start_ns"
+        ).fetchall()
+        (source,) = connection.execute("SELECT step_source FROM traces").fetchall()
+    assert source == ("tensorrt-llm",)
+    assert steps == [
+        ("tensorrt-llm", "prefill", 1, 96, 0, 100_000, 40_000),
+        ("tensorrt-llm", "decode", 0, 0, 4, 100_000, 40_000),
+        ("tensorrt-llm", "decode", 0, 0, 4, None, None),
+    ]
+
+
+def test_marks_of_sglang_in_registered_strings_are_steps(tmp_path: Path) -> None:
+    built = NsysBuilder()
+    for number in range(3):
+        built.add_range(None, 100_000 * number, 60_000, registered="step[DECODE bs=2]")
+        built.add_launch("gemm", 100_000 * number + 10_000, number + 1)
+    store = tmp_path / "s.duckdb"
+    ingest(built.write(tmp_path / "r.sqlite"), store, jobs=1)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        steps = connection.execute("SELECT engine, phase, batch FROM steps").fetchall()
+    assert steps == [("sglang", "decode", 2)] * 3

@@ -12,7 +12,7 @@ from analyzer.queries.records import Coverage, Run
 from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
 from webapp import components, data, downloads, format, session, url_state
 from webapp.charts import accounts, balance
-from webapp.sections import ranks
+from webapp.sections import run as run_sections
 from webapp.sections.advice import advice
 
 ALL_STEPS = "all steps"
@@ -358,8 +358,8 @@ def main() -> None:
     figures(part, totals)
     hdbi_scale(report, found, part)
     decomposition(report, phases if phase == ALL_STEPS else {phase: part})
-    ranks.ranks(report)
-    ranks.step_groups(report)
+    run_sections.ranks(report)
+    run_sections.step_groups(report)
     steps(report, phase)
     latency(report)
     warnings(report)

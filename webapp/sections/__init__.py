@@ -1,1 +1,1 @@
-"""Sections of pages that are long enough to stand alone, or that only some runs have."""
+"""Parts of pages that are pages in little: several components under headings of their own."""

@@ -100,10 +100,14 @@ def clocks(m: Material) -> Seen:
         figures |= {"host_time", "host_cost", "hdbi"}
     if lost:
         figures |= {"launch_time", "step_time"}
-    if m.linked.device.bad.any():
-        figures.add("device_time")
-    not_judged = tuple(name for name in FIGURES if name in figures)
-    return Seen(count, len(gap), "; ".join(parts), not_judged=not_judged)
+    return Seen(
+        count,
+        len(gap),
+        "; ".join(parts),
+        # An event of impossible times is in no sum.
+        at_least=("device_time",) if m.linked.device.bad.any() else (),
+        not_judged=tuple(name for name in FIGURES if name in figures),
+    )
 
 
 def _crossings(events: Ops | Calls) -> int:

@@ -61,7 +61,7 @@ def other_processes(m: Material) -> Seen:
         return Seen(
             shared[0].count,
             len(device.start),
-            shared[0].message,
+            f"{counted(shared[0].count, 'device event')} of other processes on a device of this id",
             at_most=("device_idle",),
             not_judged=("hdbi", "launch_time"),
             is_unknown=True,

@@ -123,8 +123,8 @@ def several_traces(m: Material) -> Seen:
     if not several:
         return Seen(0, 1, "")
     return Seen(
-        several[0].count,
-        several[0].count,
+        1,
+        1,
         f"the file holds {several[0].count} traces, one after the other",
         not_judged=("hdbi", "device_idle", "step_time", "host_time"),
         note="Sums add up all of them; steps are each one's own.",

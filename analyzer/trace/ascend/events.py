@@ -9,14 +9,14 @@ and no launch.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from analyzer.trace.ascend.scanner import AscendScanner, Link, Point
+from analyzer.trace.ascend.scanner import FLOWS, NONE, AscendScanner, Ints
 from analyzer.trace.columns import HAS_CORRELATION, Rows
 from analyzer.trace.events import FindingKind, Trace, finding
 
@@ -35,7 +35,7 @@ _NO_WORK = (
     "WRITE_VALUE", "MEM_WAIT", "MEM_WRITE", "CMO", "MODEL_",
 )  # fmt: skip
 _COPY = ("MEMCPY", "SDMA", "PCIE_DMA")
-_NO_CONNECTION = (b"", b"4294967295")  # the latter is -1 in 32 bits
+_NO_CONNECTION = (NONE, 0xFFFFFFFF)  # the latter is -1 in 32 bits
 
 _FINDINGS = {
     "npu_views": FindingKind(
@@ -60,42 +60,16 @@ def as_kineto(trace: Trace, scanner: AscendScanner, processes: Mapping[str, str]
     Args:
         processes: Name of each process by its id's JSON text.
     """
-    texts = _Texts(trace)
     rows = trace.rows
-    pids: list[int] = np.unique(rows["pid"]).tolist()
-    roles = {pid: processes.get(trace.strings[pid], "") for pid in pids}
-    named: list[str] = [trace.strings[i] for i in rows["category"].tolist()]
-    names: list[str] = [trace.strings[i] for i in rows["name"].tolist()]
-    links = [scanner.links.get(i, _NO_LINK) for i in rows["index"].tolist()]
-    made = [
-        _category(roles[pid], category, link.task_type, name)
-        for pid, category, link, name in zip(rows["pid"].tolist(), named, links, names, strict=True)
-    ]
-    events = _Events.of(rows, roles, named, links, made)
-    launches = _Launches(rows, events, scanner, links)
-    rows["category"] = [texts.id(category) for category in made]
+    events = _Events.of(trace, scanner, processes)
+    launches = _Launches(rows, events, scanner)
     _share_process(rows, events)
     launches.find()
-    _recount(trace, named, made)
-    _write_links(trace, launches)
-    _tell(trace, made, launches)
-
-
-_NO_LINK = Link(b"", b"", "")
-
-
-class _Texts:
-    """New texts of a trace."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._ids = {text: i for i, text in enumerate(trace.strings)}
-
-    def id(self, text: str) -> int:
-        if text not in self._ids:
-            self._ids[text] = len(self._trace.strings)
-            self._trace.strings.append(text)
-        return self._ids[text]
+    _recount(trace, rows["category"], events.category)
+    rows["category"] = events.category
+    _write_links(rows, launches)
+    trace.captured_in = _operators_elsewhere(rows, launches)
+    _tell(trace, events.category, launches)
 
 
 def _category(role: str, category: str, task_type: str, name: str) -> str:
@@ -111,213 +85,261 @@ def _category(role: str, category: str, task_type: str, name: str) -> str:
     return _VIEWS.get(role) or _HOST.get(category, category)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Events:
-    """Places of rows by what they are."""
+    """What the rows are.
 
-    ops: list[int] = field(default_factory=list[int])
-    enqueues: list[int] = field(default_factory=list[int])
-    dequeues: list[int] = field(default_factory=list[int])
-    calls: list[int] = field(default_factory=list[int])
-    device: list[int] = field(default_factory=list[int])
+    Attributes:
+        category: Text id of each row's new category.
+        connection, queued: Number of each row's ids, NONE without.
+        ops, enqueues, dequeues, calls, device: Places of rows.
+    """
+
+    category: Ints
+    connection: Ints
+    queued: Ints
+    ops: Ints
+    enqueues: Ints
+    dequeues: Ints
+    calls: Ints
+    device: Ints
 
     @classmethod
-    def of(
-        cls,
-        rows: Rows,
-        roles: Mapping[int, str],
-        named: list[str],
-        links: list[Link],
-        made: list[str],
-    ) -> _Events:
-        events = cls()
-        lists = {"cpu_op": events.ops, "enqueue": events.enqueues, "dequeue": events.dequeues}
-        for place, (pid, name, kind) in enumerate(
-            zip(rows["pid"].tolist(), named, made, strict=True)
-        ):
-            if roles[pid] == _HARDWARE:
-                if kind != "npu_sync":
-                    events.device.append(place)
-            elif roles[pid] == _CANN:
-                events.calls.append(place)
-            elif name in lists:
-                lists[name].append(place)
-        return events
+    def of(cls, trace: Trace, scanner: AscendScanner, processes: Mapping[str, str]) -> _Events:
+        rows, strings = trace.rows, trace.strings
+        linked = scanner.links.column("index")
+        at = np.minimum(np.searchsorted(linked, rows["index"]), max(len(linked) - 1, 0))
+        has = linked[at] == rows["index"] if len(linked) else np.zeros(len(rows), bool)
+
+        def of_links(name: str) -> Ints:
+            values = np.full(len(rows), NONE, np.int64)
+            values[has] = scanner.links.column(name)[at[has]]
+            return values
+
+        # Few kinds of rows stand for all: process, category, type of task and name tell.
+        keys = np.stack([rows["pid"], rows["category"], of_links("task"), rows["name"]], 1)
+        kinds, kind = np.unique(keys, axis=0, return_inverse=True)
+        kind = kind.reshape(-1)
+        ids = {text: i for i, text in enumerate(strings)}
+        roles: list[str] = []
+        named: list[str] = []
+        made: list[int] = []
+        rows_of_ids: list[list[int]] = kinds.tolist()
+        for texts in rows_of_ids:
+            pid, category, task, name = (strings[i] if i >= 0 else "" for i in texts)
+            roles.append(processes.get(pid, ""))
+            named.append(category)
+            new = _category(roles[-1], category, task, name)
+            if new not in ids:
+                ids[new] = len(strings)
+                strings.append(new)
+            made.append(ids[new])
+        role, old, category = np.array(roles)[kind], np.array(named)[kind], np.array(made)[kind]
+        is_host = (role != _HARDWARE) & (role != _CANN)
+        return cls(
+            category=category,
+            connection=of_links("connection"),
+            queued=of_links("queued"),
+            ops=np.flatnonzero(is_host & (old == "cpu_op")),
+            enqueues=np.flatnonzero(is_host & (old == "enqueue")),
+            dequeues=np.flatnonzero(is_host & (old == "dequeue")),
+            calls=np.flatnonzero(role == _CANN),
+            device=np.flatnonzero((role == _HARDWARE) & (category != ids.get("npu_sync", NONE))),
+        )
 
 
 def _share_process(rows: Rows, events: _Events) -> None:
     """Give the calls of CANN the process of their thread's operators: CANN's is only for show."""
-    host = events.ops + events.enqueues + events.dequeues
-    by_thread: dict[int, set[int]] = defaultdict(set)
-    all_pids: set[int] = set(rows["pid"][host].tolist())
-    for pid, tid in zip(rows["pid"][host].tolist(), rows["tid"][host].tolist(), strict=True):
-        by_thread[tid].add(pid)
-    for place in events.calls:
-        found = by_thread.get(int(rows["tid"][place]), all_pids)
-        found = found if len(found) == 1 else all_pids
-        if len(found) == 1:
-            (rows["pid"][place],) = found
+    pid, tid, calls = rows["pid"], rows["tid"], events.calls
+    host = np.concatenate((events.ops, events.enqueues, events.dequeues))
+    if not len(host):
+        return
+    pairs = np.unique(np.stack((tid[host], pid[host]), 1), axis=0)
+    tids, first, count = np.unique(pairs[:, 0], return_index=True, return_counts=True)
+    at = np.minimum(np.searchsorted(tids, tid[calls]), len(tids) - 1)
+    is_known = (tids[at] == tid[calls]) & (count[at] == 1)
+    only = pid[host[0]] if len(np.unique(pairs[:, 1])) == 1 else pid[calls]
+    pid[calls] = np.where(is_known, pairs[first[at], 1], only)
 
 
 class _Launches:
     """Finds the call and the operator that started each event of the device.
 
     Attributes:
-        call: Place of the launch by place of the device's event.
-        op: Place of the operator, likewise, where a flow tells.
+        call, op: Place of the launch, and of the operator where a flow tells, of each row; NONE
+            for others.
         loose: Flows that link nothing.
     """
 
-    def __init__(
-        self, rows: Rows, events: _Events, scanner: AscendScanner, links: list[Link]
-    ) -> None:
-        self._rows, self._events, self._links = rows, events, links
-        self.call: dict[int, int] = {}
-        self.op: dict[int, int] = {}
+    def __init__(self, rows: Rows, events: _Events, scanner: AscendScanner) -> None:
+        self._rows, self._events = rows, events
         self.loose = 0
         # Flows name processes as they are written, so they are followed before those are shared.
-        self._flow_call = self._follow(scanner, "HostToDevice", events.calls)
-        self.op = self._follow(scanner, "async_npu", events.ops)
+        self.call, _ = self._follow(scanner, "HostToDevice", events.calls)
+        self.op, self.loose = self._follow(scanner, "async_npu", events.ops)
 
-    def _follow(self, scanner: AscendScanner, category: str, sources: list[int]) -> dict[int, int]:
-        """The source of each event of the device that a flow of a category leads to."""
-        begins, ends = self._by_point(sources), self._by_point(self._events.device)
-        found: dict[int, int] = {}
-        for (named, _), points in scanner.flows.items():
-            if named != category:
-                continue
-            starts, stops = points.get("s", []), points.get("f", [])
-            for start, stop in zip(starts, stops, strict=False):
-                source, target = begins.get(start), ends.get(stop)
-                if source is None or target is None:
-                    self.loose += category == "async_npu"
-                else:
-                    found[target] = source
-            self.loose += abs(len(starts) - len(stops)) * (category == "async_npu")
-        return found
+    def _follow(self, scanner: AscendScanner, category: str, sources: Ints) -> tuple[Ints, int]:
+        """The source of each event of the device that a flow of a category leads to.
 
-    def _by_point(self, places: list[int]) -> dict[Point, int]:
-        """Events by where they begin; of several the shortest, which is the innermost."""
-        some = self._rows[places]
-        order = np.argsort(-some["dur"], kind="stable")
-        columns = (some[name][order].tolist() for name in ("pid", "tid", "ts"))
-        points = (Point(*point) for point in zip(*columns, strict=True))
-        return dict(zip(points, np.array(places, np.int64)[order].tolist(), strict=True))
+        Returns:
+            Its place for each row, and how many flows have no event at an end.
+        """
+        found = np.full(len(self._rows), NONE, np.int64)
+        of_category = scanner.flows.column("category") == FLOWS.index(category)
+        names = ("id", "is_last", "pid", "tid", "ts")
+        id_, is_last, *point = (scanner.flows.column(name)[of_category] for name in names)
+        start, stop = _pairs(id_, is_last)
+        source = self._at_points(sources, [column[start] for column in point])
+        target = self._at_points(self._events.device, [column[stop] for column in point])
+        whole = (source != NONE) & (target != NONE)
+        found[target[whole]] = source[whole]
+        return found, len(id_) - len(start) - int(whole.sum())
+
+    def _at_points(self, places: Ints, point: list[Ints]) -> Ints:
+        """The event that begins at each point, of several the shortest: the innermost."""
+        rows = self._rows[places]
+        own = np.stack([rows[name].astype(np.int64) for name in ("pid", "tid", "ts")], 1)
+        both = np.concatenate((own, np.stack(point, 1)))
+        _, number = np.unique(both, axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        at = np.full(len(number) + 1, NONE, np.int64)
+        longest_first = np.argsort(-rows["dur"], kind="stable")
+        at[number[: len(places)][longest_first]] = places[longest_first]
+        return at[number[len(places) :]]
 
     def find(self) -> None:
         """Find the launch of each event of the device; processes are shared by now."""
-        by_connection = self._calls_by_connection()
-        enqueues = {
-            self._links[i].queued: i for i in self._events.enqueues if self._links[i].queued
-        }
-        dequeues = _Ranges(self._rows, self._events.dequeues)
-        for place in self._events.device:
-            call = self._flow_call.get(place, by_connection.get(self._links[place].connection))
-            if call is None:
-                continue
-            taken = dequeues.around(self._rows, call)
-            queued = self._links[taken].queued if taken is not None else b""
-            self.call[place] = enqueues.get(queued, call)
+        events, device = self._events, self._events.device
+        unknown = device[self.call[device] == NONE]
+        by_time = events.calls[np.argsort(self._rows["ts"][events.calls], kind="stable")]
+        by_time = by_time[~np.isin(events.connection[by_time], _NO_CONNECTION)]
+        self.call[unknown] = _first_with(
+            events.connection[unknown], events.connection[by_time], by_time
+        )
+        started = device[self.call[device] != NONE]
+        dequeue = self._around(events.dequeues, self.call[started])
+        started, dequeue = started[dequeue != NONE], dequeue[dequeue != NONE]
+        enqueues = events.enqueues[events.queued[events.enqueues] != NONE]
+        enqueue = _first_with(events.queued[dequeue], events.queued[enqueues], enqueues)
+        self.call[started[enqueue != NONE]] = enqueue[enqueue != NONE]
         self._find_by_operator()
 
-    def _calls_by_connection(self) -> dict[bytes, int]:
-        found: dict[bytes, int] = {}
-        for place in sorted(self._events.calls, key=lambda i: -int(self._rows["ts"][i])):
-            connection = self._links[place].connection
-            if connection not in _NO_CONNECTION:
-                found[connection] = place
-        return found
+    def _around(self, ranges: Ints, places: Ints) -> Ints:
+        """The range in which each of some rows begins, on its thread; ranges do not overlap."""
+        rows, thread = self._rows, _threads(self._rows)
+        both = np.concatenate((ranges, places))
+        is_range = np.arange(len(both)) < len(ranges)
+        order = np.lexsort((~is_range, rows["ts"][both], thread[both]))
+        # Where the last range before each stands, the first of all if none does.
+        before = np.maximum.accumulate(np.where(is_range[order], np.arange(len(both)), 0))
+        around = np.empty(len(both), np.int64)
+        around[order] = both[order[before]]
+        around = around[len(ranges) :]
+        end = rows["ts"][around] + rows["dur"][around]
+        inside = (thread[around] == thread[places]) & (rows["ts"][places] <= end)
+        return np.where(inside & np.isin(around, ranges), around, NONE)
 
     def _find_by_operator(self) -> None:
         """What no call of CANN tells: the operator's enqueue, if it has one or one for each."""
-        waiting: dict[int, list[int]] = defaultdict(list)
-        for place, op in self.op.items():
-            if place not in self.call:
-                waiting[op].append(place)
-        if not waiting or not self._events.enqueues:
+        device = self._events.device
+        waiting = device[(self.call[device] == NONE) & (self.op[device] != NONE)]
+        enqueues = self._events.enqueues
+        if not len(waiting) or not len(enqueues):
             return
-        enqueues = _Ranges(self._rows, self._events.enqueues)
-        for op, places in waiting.items():
-            inside = enqueues.within(self._rows, op)
-            if len(inside) == 1:
-                inside *= len(places)
-            if len(inside) == len(places):
-                places.sort(key=lambda place: int(self._rows["ts"][place]))
-                self.call |= dict(zip(places, inside, strict=True))
+        ts, thread = self._rows["ts"], _threads(self._rows)
+        waiting = waiting[np.lexsort((ts[waiting], self.op[waiting]))]
+        enqueues = enqueues[np.lexsort((ts[enqueues], thread[enqueues]))]
+        begin = np.flatnonzero(np.diff(self.op[waiting], prepend=NONE))
+        for places in np.split(waiting, begin[1:]):
+            op = self.op[places[0]]
+            low, high = (
+                np.searchsorted(thread[enqueues], thread[op], s) for s in ("left", "right")
+            )
+            of_thread = enqueues[low:high]
+            low = np.searchsorted(ts[of_thread], ts[op])
+            high = np.searchsorted(ts[of_thread], ts[op] + self._rows["dur"][op], "right")
+            inside = of_thread[low:high]
+            if len(inside) in (1, len(places)):
+                self.call[places] = inside
 
 
-class _Ranges:
-    """Events of each thread in order of their begin; those of a thread do not overlap."""
-
-    def __init__(self, rows: Rows, places: list[int]) -> None:
-        self._by_thread: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-        for place in sorted(places, key=lambda place: int(rows["ts"][place])):
-            starts, of_thread = self._by_thread.setdefault(_thread(rows, place), ([], []))
-            starts.append(int(rows["ts"][place]))
-            of_thread.append(place)
-
-    def around(self, rows: Rows, place: int) -> int | None:
-        """The event in which another one of its thread begins."""
-        starts, places = self._by_thread.get(_thread(rows, place), ([], []))
-        at = bisect_right(starts, time := int(rows["ts"][place])) - 1
-        if at < 0 or time > starts[at] + int(rows["dur"][places[at]]):
-            return None
-        return places[at]
-
-    def within(self, rows: Rows, place: int) -> list[int]:
-        """The events that begin in another one of their thread."""
-        starts, places = self._by_thread.get(_thread(rows, place), ([], []))
-        start = int(rows["ts"][place])
-        low = bisect_right(starts, start - 1)
-        return places[low : bisect_right(starts, start + int(rows["dur"][place]))]
+def _pairs(id_: Ints, is_last: Ints) -> tuple[Ints, Ints]:
+    """Begins and ends of flows: the n-th begin of an id belongs to its n-th end."""
+    _, number = np.unique(id_, return_inverse=True)
+    keys: list[Ints] = []
+    ends: list[Ints] = []
+    for end in (0, 1):
+        places = np.flatnonzero(is_last == end)
+        places = places[np.argsort(number[places], kind="stable")]
+        of_id = number[places]
+        keys.append(of_id * len(id_) + np.arange(len(of_id)) - np.searchsorted(of_id, of_id))
+        ends.append(places)
+    _, begin, end = np.intersect1d(*keys, assume_unique=True, return_indices=True)
+    return ends[0][begin], ends[1][end]
 
 
-def _thread(rows: Rows, place: int) -> tuple[int, int]:
-    return int(rows["pid"][place]), int(rows["tid"][place])
+def _first_with(wanted: Ints, known: Ints, places: Ints) -> Ints:
+    """The first place whose number is the wanted one; NONE without one."""
+    if not len(known):
+        return np.full(len(wanted), NONE, np.int64)
+    numbers, first = np.unique(known, return_index=True)
+    at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+    return np.where((numbers[at] == wanted) & (wanted != NONE), places[first[at]], NONE)
+
+
+def _threads(rows: Rows) -> Ints:
+    """One number for process and thread of each row."""
+    return (rows["pid"].astype(np.int64) << 32) | (rows["tid"].astype(np.int64) & 0xFFFFFFFF)
 
 
 # -- what is left in the trace
 
 
-def _recount(trace: Trace, named: list[str], made: list[str]) -> None:
+def _recount(trace: Trace, old: npt.NDArray[np.int32], new: Ints) -> None:
     """Count the events under the categories that they have now."""
     counts = Counter(trace.counts)
-    counts -= Counter(("X", category) for category in named)
-    counts += Counter(("X", category) for category in made)
-    trace.counts = dict(counts)
-
-
-def _write_links(trace: Trace, launches: _Launches) -> None:
-    """Number the launches, and give each event of the device its launch's number."""
-    rows = trace.rows
-    targets = np.array(list(launches.call), np.int64)
-    calls = np.array(list(launches.call.values()), np.int64)
-    rows["correlation"][targets] = rows["correlation"][calls] = calls + 1
-    rows["flags"][np.concatenate((targets, calls))] |= HAS_CORRELATION
-    # Processes that are told apart later take rows by themselves: no row may name another then.
-    if len({int(rows["pid"][op]) for op in launches.op.values()}) != 1:
-        return
-    captured = np.full(len(rows), -1, np.int64)
-    for place, op in launches.op.items():
-        call = launches.call.get(place)
-        start, end = int(rows["ts"][op]), int(rows["ts"][op] + rows["dur"][op])
-        if (
-            call is None
-            or _thread(rows, call) != _thread(rows, op)
-            or not start <= int(rows["ts"][call]) < end
+    for ids, sign in ((old, -1), (new, 1)):
+        for i, number in zip(
+            *(a.tolist() for a in np.unique(ids, return_counts=True)), strict=True
         ):
-            captured[place] = op
-    trace.captured_in = captured
+            counts["X", trace.strings[i]] += sign * number
+    trace.counts = {key: count for key, count in counts.items() if count}
 
 
-def _tell(trace: Trace, made: list[str], launches: _Launches) -> None:
-    in_no_figure = ("npu_sync", "npu_dequeue", *_VIEWS.values())
-    counts = Counter(category for category in made if category in in_no_figure)
-    if counts:
-        named = ", ".join(f"{count} {category}" for category, count in sorted(counts.items()))
+def _write_links(rows: Rows, launches: _Launches) -> None:
+    """Number the launches, and give each event of the device its launch's number."""
+    started = np.flatnonzero(launches.call != NONE)
+    calls = launches.call[started]
+    rows["correlation"][started] = rows["correlation"][calls] = calls + 1
+    rows["flags"][started] |= HAS_CORRELATION
+    rows["flags"][calls] |= HAS_CORRELATION
+
+
+def _operators_elsewhere(rows: Rows, launches: _Launches) -> Ints | None:
+    """The operator of each event of the device whose launch does not stand in it."""
+    op, call = launches.op, launches.call
+    known = np.flatnonzero(op != NONE)
+    # Processes that are told apart later take rows by themselves: no row may name another then.
+    if len(np.unique(rows["pid"][op[known]])) != 1:
+        return None
+    thread, ts = _threads(rows), rows["ts"]
+    op, call = op[known], call[known]
+    inside = (call != NONE) & (thread[call] == thread[op]) & (ts[op] <= ts[call])
+    inside &= ts[call] < ts[op] + rows["dur"][op]
+    result = np.full(len(rows), NONE, np.int64)
+    result[known[~inside]] = op[~inside]
+    return result
+
+
+def _tell(trace: Trace, category: Ints, launches: _Launches) -> None:
+    in_no_figure = ("npu_sync", "npu_dequeue", *dict.fromkeys(_VIEWS.values()))
+    ids = {name: trace.strings.index(name) for name in in_no_figure if name in trace.strings}
+    counts = {name: int((category == i).sum()) for name, i in sorted(ids.items())}
+    if sum(counts.values()):
+        named = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         told = finding(_FINDINGS, "npu_views", sum(counts.values()), named=named)
         trace.findings.append(told)
-    unlaunched = len(launches.op.keys() - launches.call.keys())
+    unlaunched = int(((launches.op != NONE) & (launches.call == NONE)).sum())
     for code, count in (("npu_no_launch", unlaunched), ("loose_flows", launches.loose)):
         if count:
             trace.findings.append(finding(_FINDINGS, code, count))

@@ -8,11 +8,13 @@ Source: Ascend/pytorch, `torch_npu/profiler/analysis/prof_common_func/_trace_eve
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from array import array
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from analyzer.trace import repair
 from analyzer.trace.columns import HAS_DUR, HAS_TS, UNIT_SEPARATOR
@@ -21,6 +23,8 @@ from analyzer.trace.pure_scanner import PureScanner
 _Raw = msgspec.Raw
 _EMPTY = _Raw(b"")
 FLOWS = ("async_npu", "HostToDevice")
+NONE = -1
+Ints = npt.NDArray[np.int64]
 
 
 class _Args(msgspec.Struct):
@@ -48,20 +52,18 @@ class _Event(msgspec.Struct):
     args: _Args | None = None
 
 
-class Point(NamedTuple):
-    """Where an event begins: process, thread (ids of texts), nanoseconds."""
+class Numbers:
+    """Columns of integers that grow row by row."""
 
-    pid: int
-    tid: int
-    ts: int
+    def __init__(self, *names: str) -> None:
+        self._columns = {name: array("q") for name in names}
 
+    def add(self, *values: int) -> None:
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
 
-class Link(NamedTuple):
-    """What ties an event to others, as texts; empty for none."""
-
-    connection: bytes
-    queued: bytes
-    task_type: str
+    def column(self, name: str) -> Ints:
+        return np.array(self._columns[name], np.int64)
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -71,14 +73,16 @@ class AscendScanner(PureScanner):
     """`columns.Scanner` that also keeps links and flows.
 
     Attributes:
-        links: The links of each row that has any, by the row's index.
-        flows: The ends of each flow, by category and id.
+        links: Of each row that has any: its index, its connection and its place in the queue
+            (numbers that stand for ids, NONE without), the text id of its task's type.
+        flows: Of each end of a flow: place in FLOWS, number of its id, whether it is the last end,
+            and the point that it names: text ids of process and thread, nanoseconds.
     """
 
     def __init__(self, keep_python: bool, on_odd: Callable[[bytes, int], None]) -> None:
         super().__init__(keep_python, on_odd)
-        self.links: dict[int, Link] = {}
-        self.flows: dict[tuple[str, bytes], dict[str, list[Point]]] = defaultdict(dict)
+        self.links = Numbers("index", "connection", "queued", "task")
+        self.flows = Numbers("category", "id", "is_last", "pid", "tid", "ts")
 
     def _take(self, text: bytes, at: int) -> None:
         try:
@@ -111,19 +115,18 @@ class AscendScanner(PureScanner):
         """
         ts, dur = _ns(event.ts), _ns(event.dur)
         args = event.args or _NO_ARGS
-        link = Link(_id(args.connection), _id(args.queued), _word(args.task_type))
+        connection, queued, task = _id(args.connection), _id(args.queued), _word(args.task_type)
         shape = self._shape(args)
         index = self.events
         self.count(self._text(event.ph), self._text(event.cat))
         self.events += 1
         if event.cat in FLOWS and event.ph in ("s", "f") and ts is not None:
-            ends = self.flows[event.cat, _id(event.id)]
-            point = Point(self._token(event.pid), self._token(event.tid), ts)
-            ends.setdefault(event.ph, []).append(point)
+            number = FLOWS.index(event.cat), _id(event.id), event.ph == "f"
+            self.flows.add(*number, self._token(event.pid), self._token(event.tid), ts)
         if event.ph != "X" or (event.cat == "python_function" and not self._keep_python):
             return
-        if any(link):
-            self.links[index] = link
+        if connection != NONE or queued != NONE or task:
+            self.links.add(index, connection, queued, self._text(task))
         flags = (HAS_TS if ts is not None else 0) | (HAS_DUR if dur is not None else 0)
         name, category = self._text(event.name), self._text(event.cat)
         pid, tid = self._token(event.pid), self._token(event.tid)
@@ -155,9 +158,13 @@ def _ns(raw: _Raw) -> int | None:
     return ns
 
 
-def _id(raw: _Raw) -> bytes:
+def _id(raw: _Raw) -> int:
+    """A number for an id, which may be any text; the same for a number and its text."""
     value = bytes(raw).strip(b'"')
-    return b"" if value == b"null" else value
+    if not value or value == b"null":
+        return NONE
+    # What is no number of 60 bits gets one above those.
+    return int(value) if value.isdigit() and len(value) < 19 else hash(value) | 1 << 62
 
 
 def _word(raw: _Raw) -> str:

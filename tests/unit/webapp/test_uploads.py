@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import threading
 
+import pytest
+
+from tests.support.nsys_files import graph_run
 from tests.support.small_traces import CPU_EVENTS, written
 from webapp import data, store, uploads
 
@@ -17,6 +20,14 @@ def test_uploaded_files_become_runs_whatever_their_names(tmp_path, monkeypatch):
     results = uploads.load([("../../evil.json", io.BytesIO(content))])
     assert [(r.state, r.name) for r in results] == [("stored", "evil")]
     assert not (tmp_path.parent / "evil.json").exists()
+
+
+@pytest.mark.parametrize("name", ["report.sqlite", "no suffix at all"])
+def test_an_uploaded_file_of_another_profiler_is_told_by_its_content(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
+    content = io.BytesIO(graph_run("node").write(tmp_path / "made").read_bytes())
+    (result,) = uploads.load([(name, content)])
+    assert (result.state, result.kernels) == ("stored", 4)
 
 
 def test_an_uploaded_run_directory_is_one_run(tmp_path, monkeypatch, samples_dir):
