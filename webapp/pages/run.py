@@ -352,6 +352,8 @@ def main() -> None:
         st.subheader("What would a change win?", anchor=False)
         if predicted and changes:
             predictions(predicted, changes)
+        else:
+            st.caption("What this trace holds is not enough to predict a change.")
         if totals.kernels and "hdbi" not in report.evidence.bounds:
             for line in advice(part, totals.launch_floor_ns):
                 st.markdown(f"- {line}")
