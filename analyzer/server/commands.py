@@ -107,6 +107,12 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--oidc", type=Path, metavar="FILE", help="identity provider of the pages")
     serve.add_argument("--no-pages", action="store_true", help="the API alone")
     serve.add_argument(
+        "--local",
+        action="store_true",
+        help="no login, until there is a token: the address is this machine's and no proxy passes "
+        "requests of others on to it",
+    )
+    serve.add_argument(
         "--no-login-i-know",
         action="store_true",
         help="let in everybody who reaches the address, with all rights",
@@ -168,6 +174,7 @@ def serve_command(args: argparse.Namespace) -> int:
             host=args.host,
             port=args.port,
             workers=workers,
+            local=args.local,
             no_login=args.no_login_i_know,
             oidc=args.oidc,
             pages=not args.no_pages,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from analyzer.server.uploads.blobs import Blobs, open_blobs
 from analyzer.server.uploads.recovery import Recovery
 from analyzer.server.uploads.uploads import Uploads
 from analyzer.store import open_store, rwlock
+
+_LEAST_FREE_BYTES = 1 << 20
 
 
 @dataclass
@@ -48,6 +51,18 @@ class Service:
     def needs_login(self) -> bool:
         """Whether a request without a token is refused."""
         return self.policy.needs_login(self.tokens)
+
+    def is_ready(self) -> bool:
+        """Whether uploads can be taken and questions answered now; asks the database and the disk.
+
+        A disk with no room even for a login is a reason to send people elsewhere.
+        """
+        return (
+            self.ready.is_set()
+            and self.workers.alive() > 0
+            and shutil.disk_usage(self.layout.data).free > _LEAST_FREE_BYTES
+            and self.database.answers()
+        )
 
     def store(self, team: str) -> Path:
         """A team's store, with the turns that this process keeps at it."""

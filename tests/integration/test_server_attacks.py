@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import socket
 import sqlite3
 import tarfile
 import zipfile
@@ -152,6 +153,32 @@ def test_a_team_neither_sees_nor_touches_the_runs_of_another(site: Site) -> None
     names = site.other.post("/api/v1/sql", json={"sql": "SELECT name FROM runs"}).json()["rows"]
     assert [RUN_OF_PERF] not in names
     assert site.perf.get(f"/api/v1/runs/{run}").status_code == 200
+
+
+def test_a_body_of_two_lengths_is_refused_and_its_connection_ended(site: Site) -> None:
+    """A proxy may take the one and the server the other: what is left would be a request."""
+    address, _, port = site.server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((address, int(port))) as connection:
+        connection.sendall(
+            b"POST /api/v1/sql HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        said = b""
+        while piece := connection.recv(4096):
+            said += piece
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs?modell=x", "/runs/latest/report?fromat=text", "/compare?run=a", "/usage?a=1"]
+)
+def test_a_parameter_that_is_none_is_refused(site: Site, path: str) -> None:
+    answer = site.perf.get(f"/api/v1{path}")
+
+    assert answer.status_code == 422
+    assert "query parameter" in answer.text or "Field required" in answer.text
 
 
 def test_the_same_content_is_uploaded_by_each_team_for_itself(site: Site) -> None:

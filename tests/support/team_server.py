@@ -161,6 +161,7 @@ class TeamServer:
                 *(("--port", str(self.port)) if "--port" not in given else ()),
                 *(("--workers", "1") if "--workers" not in given else ()),
                 *(("--no-pages",) if "--pages" not in given else ()),
+                *(("--local",) if "--host" not in given else ()),
                 *(option for option in given if option != "--pages"),
             ],
             cwd=ROOT,

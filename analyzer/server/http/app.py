@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-import traceback
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.server.http import admin, jobs, messages, runs
 from analyzer.server.http import uploads as upload_routes
-from analyzer.server.http.access import needs
+from analyzer.server.http.access import in_thread, needs
+from analyzer.server.http.shares import Busy, Shares
+from analyzer.server.logs import fault
 from analyzer.server.service import Service
 from analyzer.server.uploads import quotas, uploads
 from schemas.errors import HostboundError
@@ -31,6 +31,7 @@ _STATUS: dict[type[HostboundError], int] = {
     quotas.TooMuchStored: 507,
     quotas.TooManyQueued: 429,
     Unreachable: 503,
+    Busy: 503,
 }
 _FULL = "the server's disk is full; nothing was lost that it acknowledged."
 
@@ -48,6 +49,7 @@ def build(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
+    app.state.shares = Shares(service.limits.read_patience_seconds)
     for module in (upload_routes, jobs, runs, admin):
         app.include_router(module.router, prefix=PREFIX)
     _add_health(app, service)
@@ -57,17 +59,17 @@ def build(service: Service) -> FastAPI:
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:  # needs no thread: all may be held
         return {"status": "alive"}
 
-    def ready() -> JSONResponse:
-        good = service.ready.is_set() and service.workers.alive() > 0 and service.database.answers()
+    async def ready() -> JSONResponse:
+        good = await in_thread(service.is_ready)
         return JSONResponse({"status": "ready" if good else "not ready"}, 200 if good else 503)
 
     async def metrics(request: Request) -> Response:
-        if await run_in_threadpool(service.needs_login):
+        if await in_thread(service.needs_login):
             await needs("read")(request)
-        text = await run_in_threadpool(service.metrics.text)
+        text = await in_thread(service.metrics.text)
         return Response(text, media_type=service.metrics.content_type)
 
     app.add_api_route("/healthz", health, include_in_schema=False)
@@ -79,7 +81,7 @@ def _add_errors(app: FastAPI, service: Service) -> None:
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, HostboundError)
         code = next((c for kind, c in _STATUS.items() if isinstance(error, kind)), 422)
-        again = isinstance(error, (uploads.Busy, Unreachable))
+        again = isinstance(error, (uploads.Busy, Unreachable, Busy))
         headers = {"Retry-After": "1"} if again else None
         if isinstance(error, quotas.TooManyQueued):
             headers = {"Retry-After": str(quotas.WAIT_S)}
@@ -112,9 +114,8 @@ def _add_errors(app: FastAPI, service: Service) -> None:
             return await broken(request, error)
 
     async def broken(request: Request, error: Exception) -> Response:
-        lines = traceback.format_exception(error)
         request_id = request.scope.get("hostbound", {}).get("id")
-        service.log("request failed", id=request_id, traceback="".join(lines))
+        service.log("request failed", id=request_id, **fault(error))
         text = f"the server failed; its log has the cause under {request_id}."
         return JSONResponse({"detail": text}, 500)
 

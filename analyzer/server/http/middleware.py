@@ -15,13 +15,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, cast
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from analyzer.errors import Unreachable
 from analyzer.server.auth.policy import OPEN
 from analyzer.server.http import login, timeouts
+from analyzer.server.http.access import in_thread
 from analyzer.server.service import Service
 
 Message = MutableMapping[str, Any]
@@ -30,6 +30,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+# Others are counted as one: what clients make up must not become a label of a metric.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _API = ("/api", "/healthz", "/readyz", "/metrics")
 # The app's own scripts and icon: the same for everybody, asked for before anybody has logged in.
 _PUBLIC = ("/static/", "/favicon", "/_stcore/health")
@@ -48,10 +50,11 @@ _DRAINED_S = 2.0
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, closes: bool = False) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.closes = closes  # the connection
 
 
 class Middleware:
@@ -96,14 +99,14 @@ class Middleware:
         path: str = scope["path"]
         is_api = path.startswith(_API)
         body = timeouts.TimedBody(receive, self._service.limits.slow_seconds)
-        too_slow = False
+        closes_after = False
 
         async def receiving() -> Message:
-            nonlocal too_slow
+            nonlocal closes_after
             try:
                 return await body.receive()
             except timeouts.TooSlow:
-                too_slow = True
+                closes_after = True
                 if is_api:  # an upload keeps what has come, as of a client that has gone
                     return {"type": "http.disconnect"}
                 raise _Refused(408, _TOO_SLOW) from None
@@ -117,7 +120,7 @@ class Middleware:
                 if status == 413 and not body.is_whole:
                     await _drain(receiving)  # and whoever goes on sending is not listened to
                     headers.append((b"connection", b"close"))
-                if too_slow:
+                if closes_after:
                     headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
@@ -133,6 +136,7 @@ class Middleware:
             else:
                 await self._to_pages(scope, receiving, sending)
         except _Refused as refused:
+            closes_after = closes_after or refused.closes
             if status == 0:
                 await _answer(sending, refused.status, refused.detail)
         except Unreachable as error:
@@ -146,13 +150,14 @@ class Middleware:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", None) or ("other" if is_api else "pages")
             metrics = self._service.metrics
-            metrics.requests.labels(scope["method"], route, status).inc()
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            metrics.requests.labels(method, route, status).inc()
             metrics.request_seconds.labels(route).observe(seconds)
             if is_api or _is_logged(status):
                 self._service.log(
                     "request",
                     id=request_id,
-                    method=scope["method"],
+                    method=scope["method"][:20],
                     path=path[:300],
                     status=status,
                     ms=round(seconds * 1e3, 1),
@@ -190,12 +195,10 @@ class Middleware:
             # that, so these are for sessions of people who have been let in.
             path: str = scope["path"]
             return not path.startswith(_FILES) or path.split("/")[3] in service.admitted
-        if not await run_in_threadpool(service.needs_login):
+        if not await in_thread(service.needs_login):
             return service.policy.admits_without_login(headers)
         cookies = Request({**scope, "type": "http"}).cookies
-        found = await run_in_threadpool(
-            service.policy.identify, service.tokens, Headers({}), cookies, True
-        )
+        found = await in_thread(service.policy.identify, service.tokens, Headers({}), cookies, True)
         return found is not None and found is not OPEN and found.may("read")
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -266,6 +269,10 @@ def _check_headers(scope: Scope, most: int) -> None:
     given = sum(len(name) + len(value) for name, value in scope["headers"])
     if given + len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > most:
         raise _Refused(431, f"a request's headers may have {most} bytes here.")
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        # A proxy may have read it by the one, this server by the other: the next request of the
+        # connection could be somebody else's.
+        raise _Refused(400, "give Content-Length or Transfer-Encoding, not both.", closes=True)
 
 
 async def _drain(receive: Receive) -> None:

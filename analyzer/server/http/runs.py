@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import orjson
-from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 
 from analyzer import queries
@@ -21,7 +21,7 @@ from analyzer.reports.records import Comparison, RunReport
 from analyzer.reports.report import report as report_run
 from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
-from analyzer.server.http.access import needs, service_of
+from analyzer.server.http.access import long, service_of
 from analyzer.server.http.uploads import errors
 from analyzer.server.service import Service
 from analyzer.server.sql.snapshots import Crowded
@@ -32,7 +32,7 @@ from analyzer.store.write import delete_run
 router = APIRouter()
 
 _MOST_COMPARED = 20
-Reader = Annotated[Principal, Depends(needs("read"))]
+Reader = Annotated[Principal, long("read")]
 
 
 def as_json(value: object, status: int = 200) -> Response:
@@ -228,9 +228,7 @@ def _download_name(upload: Upload) -> str:
     response_model=messages.Deleted,
     responses=errors(404),
 )
-def delete(
-    run: str, request: Request, who: Annotated[Principal, Depends(needs("admin"))]
-) -> dict[str, Any]:
+def delete(run: str, request: Request, who: Annotated[Principal, long("admin")]) -> dict[str, Any]:
     service = service_of(request)
     with reading(service, who.team) as connection:
         run_id = find(connection, run)

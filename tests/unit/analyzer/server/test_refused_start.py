@@ -28,7 +28,7 @@ def refused(
 
     def run(*options: str) -> str:
         before = sorted(tmp_path.rglob("*"))
-        assert cli.main(["serve", "--no-pages", "--port", "0", *options]) == 2
+        assert cli.main(["serve", "--no-pages", "--local", "--port", "0", *options]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1, error
         assert error.startswith("analyzer: ")
