@@ -74,8 +74,10 @@ class Server:
         command = [sys.executable, "-m", "analyzer.cli", "serve", "--data", str(data)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--no-pages", "--local", "--port", str(self.port)]
-                + ["--workers", str(workers)],
+                [
+                    *(*command, "--no-pages", "--local"),
+                    *("--port", str(self.port), "--workers", str(workers)),
+                ],
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,

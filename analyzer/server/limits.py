@@ -28,7 +28,7 @@ class Limits:
             when it comes, or an answer is read, slower than 1 KiB/s.
         requests_per_second: Of one token, on average; short bursts may be `burst` times that.
         sql_seconds, sql_memory_bytes, sql_rows, sql_answer_bytes: One SQL statement.
-        sql_at_once: SQL statements at the same time.
+        sql_at_once: SQL statements at the same time; the last place is for a team that has none.
         reserve_bytes: Disk that uploads leave free.
         partial_days: Days after which an unfinished upload that nobody goes on with is dropped.
         read_patience_seconds: How long a read waits for a commit.
@@ -52,7 +52,7 @@ class Limits:
     sql_memory_bytes: int = GIB
     sql_rows: int = 100_000
     sql_answer_bytes: int = 64 * MIB
-    sql_at_once: int = 2
+    sql_at_once: int = 3
     reserve_bytes: int = 64 * MIB
     partial_days: float = 14.0
     read_patience_seconds: float = 60.0

@@ -6,12 +6,15 @@ import resource
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
+import httpx
+import pyarrow as pa
 import pytest
 
-from support.team_server import TeamServer, make_token, trace_bytes
+from support.team_server import TeamServer, make_token, trace_bytes, wait_for
 
 pytestmark = [pytest.mark.xdist_group("server"), pytest.mark.timeout(900)]
 
@@ -80,3 +83,72 @@ def test_idle_connections_beyond_what_there_is_room_for_are_ended_and_others_ser
     finally:
         for one in idle:
             one.close()
+
+
+# -- SQL
+
+
+ENDLESS = {"sql": "SELECT sum(a.range * b.range) FROM range(100000000) a, range(1000000) b"}
+
+
+def test_a_wide_answer_is_refused_before_it_is_large(server: TeamServer) -> None:
+    """750 MB of "true" of a few MB in the engine."""
+    server.start()
+    with server.client() as client:
+        client.upload(trace_bytes())
+        wide = f"SELECT {', '.join(['true'] * 1500)} FROM range(100000)"
+        answer = client.post("/api/v1/sql", json={"sql": wide, "limit": 100_000})
+        assert answer.status_code == 422
+        assert "larger than 64 MiB" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "arrow"])
+def test_rows_come_in_the_form_that_is_asked_for(server: TeamServer, form: str) -> None:
+    server.start()
+    body = {"sql": "SELECT range AS a, 'x,y' AS b FROM range(3)", "limit": 2}
+    with server.client() as client:
+        client.upload(trace_bytes())
+        answer = client.post("/api/v1/sql", params={"format": form}, json=body)
+    assert answer.headers["Hostbound-Truncated"] == "true"
+    if form == "json":
+        assert answer.json() == {
+            "columns": ["a", "b"],
+            "types": ["int64", "string"],
+            "rows": [[0, "x,y"], [1, "x,y"]],
+            "truncated": True,
+        }
+    elif form == "csv":
+        assert answer.text == 'a,b\n0,"x,y"\n1,"x,y"\n'
+    else:
+        table = pa.ipc.open_stream(answer.content).read_all()
+        assert table.to_pylist() == [{"a": 0, "b": "x,y"}, {"a": 1, "b": "x,y"}]
+
+
+def test_a_statement_whose_client_has_gone_is_stopped(server: TeamServer) -> None:
+    server.start("--sql-seconds", "3600")
+    with server.client() as client:
+        client.upload(trace_bytes())
+
+        def running() -> bool:
+            return "hostbound_sql_running 1.0" in client.get("/metrics").text
+
+        with server.client(timeout=2.0) as impatient, pytest.raises(httpx.ReadTimeout):
+            impatient.post("/api/v1/sql", json=ENDLESS)
+        wait_for(lambda: not running(), "the end of the statement")
+
+
+def test_the_last_place_for_sql_is_another_teams(server: TeamServer) -> None:
+    tokens = [make_token(server.data, team) for team in ("greedy", "modest")]
+    server.start("--sql-seconds", "3600", "--sql-at-once", "2")
+    with server.client(tokens[0]) as greedy, server.client(tokens[1]) as modest:
+        for client in (greedy, modest):
+            client.upload(trace_bytes())
+        with ThreadPoolExecutor() as pool, server.client(tokens[0]) as waits:
+            pool.submit(waits.post, "/api/v1/sql", json=ENDLESS)
+            wait_for(
+                lambda: "hostbound_sql_running 1.0" in greedy.get("/metrics").text, "a statement"
+            )
+            asked = {"sql": "SELECT count(*) FROM runs"}
+            assert greedy.post("/api/v1/sql", json=asked).status_code == 429
+            assert modest.post("/api/v1/sql", json=asked).json()["rows"] == [[1]]
+            server.kill(with_workers=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
@@ -12,6 +14,7 @@ from urllib.parse import quote
 import orjson
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from analyzer import queries
 from analyzer.errors import AnalyzerError
@@ -24,6 +27,8 @@ from analyzer.server.http import messages
 from analyzer.server.http.access import long, service_of
 from analyzer.server.http.uploads import errors
 from analyzer.server.service import Service
+from analyzer.server.sql import child as sql_child
+from analyzer.server.sql.runner import Answered
 from analyzer.server.sql.snapshots import Crowded
 from analyzer.server.uploads.uploads import Upload
 from analyzer.store import Connection, open_store, sandbox
@@ -252,26 +257,46 @@ def delete(run: str, request: Request, who: Annotated[Principal, long("admin")])
     return {"deleted": run_id}
 
 
+_FORMS: dict[sql_child.Form, str] = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+
+
 @router.post(
     "/sql",
     summary="One SELECT over the team's runs, read-only, within time and memory",
     response_model=messages.Answer,
-    responses=errors(400, 404, 413, 507),
+    responses={
+        200: {"content": {_FORMS["csv"]: {}, _FORMS["arrow"]: {}}},
+        **errors(400, 404, 413, 507),
+    },
 )
-def sql(body: messages.Statement, request: Request, who: Reader) -> Response:
+async def sql(
+    body: messages.Statement, request: Request, who: Reader, format: sql_child.Form = "json"
+) -> Response:
     service = service_of(request)
-    if not service.store(who.team).exists():
-        raise HTTPException(404, "there is no run in the store yet; upload one.")
+    gone = threading.Event()
+
+    def run() -> Answered:
+        if not service.store(who.team).exists():
+            raise HTTPException(404, "there is no run in the store yet; upload one.")
+        return service.sql.run(who.team, body.sql, body.limit, body.time_limit_s, gone, format)
+
+    watch = asyncio.ensure_future(_disconnected(request))
+    watch.add_done_callback(lambda _: gone.set())
     try:
-        answer = service.sql.run(who.team, body.sql, body.limit, body.time_limit_s)
+        answer = await run_in_threadpool(run)
     except Crowded as error:
         raise HTTPException(429, str(error), headers={"Retry-After": "1"}) from error
-    names = answer.rows.column_names
-    return as_json(
-        {
-            "columns": names,
-            "types": [str(kind) for kind in answer.rows.schema.types],
-            "rows": [list(row) for row in sandbox.rows(answer.rows)],
-            "truncated": answer.truncated,
-        }
-    )
+    finally:
+        watch.cancel()
+    headers = {"Hostbound-Truncated": "true"} if answer.truncated else {}
+    return Response(answer.content, 200, headers, _FORMS[format])
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client has gone, which no longer waits for the answer."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
