@@ -11,7 +11,7 @@ from schemas.commands import Command
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_store(parser)
+    add_store(parser, served=True)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument(
         "--fail-if",
@@ -30,14 +30,20 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.render.tables import console
     from analyzer.reports.comparison import compare
     from analyzer.reports.gate import judge_all
+    from analyzer.reports.records import GatedComparison
+    from analyzer.server import remote
 
-    with queries.connect(args.db) as connection:
-        found = compare(connection, [queries.find_run(connection, run) for run in args.runs])
-    gated = judge_all(found, args.fail_if)
+    if args.server:
+        query = [*(("run", run) for run in args.runs), *(("fail_if", c) for c in args.fail_if)]
+        gated = remote.record(GatedComparison, args.server, "compare", query)
+    else:
+        with queries.connect(args.db) as connection:
+            found = compare(connection, [queries.find_run(connection, run) for run in args.runs])
+        gated = judge_all(found, args.fail_if)
     if args.json:
         print_json(gated)
     else:
-        print_comparison(found, console())
+        print_comparison(gated, console())
     failed = [gate for gate in gated.gates if gate.failed]
     for gate in failed:
         sys.stderr.write(

@@ -10,7 +10,7 @@ from schemas.commands import Command
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_store(parser)
+    add_store(parser, served=True)
     parser.add_argument(
         "run",
         metavar="RUN",
@@ -26,10 +26,16 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.render.json_text import print_json
     from analyzer.render.report import print_report
     from analyzer.render.tables import console
+    from analyzer.reports.records import RunReport
     from analyzer.reports.report import report
+    from analyzer.server import remote
 
-    with queries.connect(args.db) as connection:
-        found = report(connection, queries.find_run(connection, args.run))
+    if args.server:
+        path = f"runs/{remote.part(args.run)}/report"
+        found = remote.record(RunReport, args.server, path)
+    else:
+        with queries.connect(args.db) as connection:
+            found = report(connection, queries.find_run(connection, args.run))
     if args.json:
         print_json(found)
     else:

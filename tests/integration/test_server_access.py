@@ -343,6 +343,17 @@ def test_a_form_of_another_site_does_not_log_in(
         assert browser.post("/login", data={"token": reads}).status_code == 403
 
 
+def test_a_page_takes_files_of_those_who_may_upload_only(
+    team_server: tuple[TeamServer, str, str],
+) -> None:
+    server, reads, _ = team_server
+    with server.client() as browser:
+        browser.post("/login", data={"token": reads})
+        answer = browser.put("/_stcore/upload_file/session/file", content=b"x")
+    assert answer.status_code == 401
+    assert "upload" in answer.json()["detail"]
+
+
 def test_a_login_through_tls_is_kept_from_plain_connections(
     team_server: tuple[TeamServer, str, str],
 ) -> None:

@@ -100,6 +100,7 @@ uploads = Table(
     Column("state", PlainText, nullable=False),  # incomplete or stored
     Column("created_at", Double, nullable=False),
     UniqueConstraint("team", "sha256"),
+    Index("uploads_by_state", "team", "state"),
 )
 
 jobs = Table(
@@ -121,6 +122,7 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("server", Integer),  # which one runs it, of those that share a database
+    Column("interrupted", Integer, nullable=False, default=0),  # by the end of its server
     Index("jobs_by_state", "state", "team", "seq"),
     Index("jobs_by_claim", "team", "claim"),
     Index("jobs_by_team", "team", "seq"),

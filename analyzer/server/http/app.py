@@ -18,6 +18,7 @@ from analyzer.server.http.shares import Busy, Shares
 from analyzer.server.logs import fault
 from analyzer.server.service import Service
 from analyzer.server.uploads import quotas, uploads
+from analyzer.store.file import Damaged
 from schemas.errors import HostboundError
 
 PREFIX = upload_routes.PREFIX
@@ -33,6 +34,7 @@ _STATUS: dict[type[HostboundError], int] = {
     Unreachable: 503,
     Busy: 503,
 }
+_DAMAGED = "the team's store is damaged; the server's log says how. Originals are kept."
 _FULL = "the server's disk is full; nothing was lost that it acknowledged."
 
 
@@ -87,6 +89,10 @@ def _add_errors(app: FastAPI, service: Service) -> None:
             headers = {"Retry-After": str(quotas.WAIT_S)}
         return JSONResponse({"detail": str(error)}, code, headers=headers)
 
+    async def damaged(_: Request, error: Exception) -> Response:
+        service.log("store is damaged", error=str(error))
+        return JSONResponse({"detail": _DAMAGED}, 503)
+
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, StarletteHTTPException)
         headers = getattr(error, "headers", None)
@@ -121,6 +127,7 @@ def _add_errors(app: FastAPI, service: Service) -> None:
 
     app.add_exception_handler(HostboundError, refused)
     app.add_exception_handler(AnalyzerError, refused)
+    app.add_exception_handler(Damaged, damaged)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(StarletteHTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)

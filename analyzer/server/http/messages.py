@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from analyzer.queries.records import Kernel, ListedRun
 
@@ -13,6 +14,7 @@ Line = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x
 Format = Literal[
     "run-directory.tar", "run-directory.tar.gz", "trace.json", "trace.json.gz", "trace.zip"
 ]
+MOST_METADATA_BYTES = 16 << 10
 JobState = Literal["queued", "running", "done", "failed"]
 
 
@@ -33,6 +35,13 @@ class Announcement(BaseModel):
     name: Line | None = None
     host: Line | None = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @field_validator("metadata")
+    @classmethod
+    def _is_small(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if len(json.dumps(value, default=str)) > MOST_METADATA_BYTES:
+            raise ValueError(f"it may have {MOST_METADATA_BYTES} bytes as JSON")
+        return value
 
 
 class Conversion(BaseModel):

@@ -173,21 +173,22 @@ class Middleware:
     async def _to_pages(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._pages is None:
             raise _Refused(404, "this server has no pages; the API is under /api/v1.")
-        if not scope["path"].startswith(_PUBLIC) and not await self._may_see_pages(scope):
+        may = "upload" if _is_file(scope) else "read"
+        if not scope["path"].startswith(_PUBLIC) and not await self._may_see_pages(scope, may):
             if scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
                 wanted = quote(scope["path"])
                 query: str = scope.get("query_string", b"").decode("latin-1")
                 target = quote(f"{wanted}?{query}" if query else wanted, safe="")
                 await _redirect(send, f"{login.LOGIN}?next={target}")
                 return
-            raise _Refused(401, "log in first.")
+            raise _Refused(401, f"log in first, with the scope {may}.")
         most = PAGE_UPLOAD_BYTES + (1 << 20)
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isdigit() or int(length) > most:
             raise _Refused(413, f"a page takes files of up to {PAGE_UPLOAD_BYTES} bytes.")
         await self._pages(scope, _bounded(receive, most), send)
 
-    async def _may_see_pages(self, scope: Scope) -> bool:
+    async def _may_see_pages(self, scope: Scope, may: str = "read") -> bool:
         service = self._service
         headers = Headers(scope=scope)
         if service.policy.oidc is not None:
@@ -199,7 +200,7 @@ class Middleware:
             return service.policy.admits_without_login(headers)
         cookies = Request({**scope, "type": "http"}).cookies
         found = await in_thread(service.policy.identify, service.tokens, Headers({}), cookies, True)
-        return found is not None and found is not OPEN and found.may("read")
+        return found is not None and found is not OPEN and found.may("read") and found.may(may)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -214,6 +215,12 @@ class Middleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         await self._pages(scope, receive, send)
+
+
+def _is_file(scope: Scope) -> bool:
+    """Whether a file is sent to a page."""
+    path: str = scope["path"]
+    return path.startswith(_FILES) and scope["method"] not in ("GET", "HEAD", "OPTIONS")
 
 
 @contextlib.asynccontextmanager

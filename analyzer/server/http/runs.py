@@ -20,7 +20,9 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.render.json_text import builtins_of
 from analyzer.reports.comparison import compare as compare_runs
-from analyzer.reports.records import Comparison, RunReport
+from analyzer.reports.gate import judge_all
+from analyzer.reports.prediction import DEFAULT, predict
+from analyzer.reports.records import GatedComparison, Predictions, RunReport
 from analyzer.reports.report import report as report_run
 from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
@@ -32,6 +34,7 @@ from analyzer.server.sql.runner import Answered
 from analyzer.server.sql.snapshots import Crowded
 from analyzer.server.uploads.uploads import Upload
 from analyzer.store import Connection, open_store, sandbox
+from analyzer.store.file import Damaged
 from analyzer.store.write import delete_run
 
 router = APIRouter()
@@ -59,12 +62,17 @@ def reading(service: Service, team: str) -> Generator[Connection, None, None]:
     opened = queries.connect(store, patience_s=service.limits.read_patience_seconds)
     try:
         connection = opened.__enter__()
+    except Damaged:
+        raise
     except AnalyzerError as error:
         service.log("store cannot be read", team=team, error=str(error))
         raise HTTPException(503, "the store cannot be read now; try again soon.") from error
     try:
         yield connection
-    finally:
+    except BaseException as error:
+        if not opened.__exit__(type(error), error, error.__traceback__):
+            raise
+    else:
         opened.__exit__(None, None, None)
 
 
@@ -163,22 +171,48 @@ def kernels(
 
 
 @router.get(
+    "/runs/{run}/predict",
+    summary="What a change would win: what `analyzer predict` prints",
+    response_model=Predictions,
+    responses=errors(404),
+)
+def predicted(
+    run: str,
+    request: Request,
+    who: Reader,
+    what: Annotated[
+        list[str] | None, Query(description="graphs, compile, cpu-faster:X or fuse:N")
+    ] = None,
+) -> Response:
+    with reading(service_of(request), who.team) as connection:
+        value = predict(connection, find(connection, run), what or DEFAULT)
+    return as_json(builtins_of(value))
+
+
+@router.get(
     "/compare",
     summary="Runs compared with the first of them: what `analyzer compare` prints",
-    response_model=Comparison,
+    response_model=GatedComparison,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def compare(
     request: Request,
     who: Reader,
-    runs: Annotated[str, Query(description="ids, prefixes or names, separated by commas")],
+    runs: Annotated[str, Query(description="ids, prefixes or names, separated by commas")] = "",
+    run: Annotated[list[str] | None, Query(description="one of them; may hold a comma")] = None,
+    fail_if: Annotated[
+        list[str] | None, Query(description='a gate, e.g. "T_Orchestration > +5%"')
+    ] = None,
     format: Literal["json", "text"] = "json",
 ) -> Response:
-    wanted = [part.strip() for part in runs.split(",") if part.strip()]
+    wanted = [*(run or ()), *(part.strip() for part in runs.split(",") if part.strip())]
+    if not wanted:
+        raise HTTPException(422, "name the runs to compare: `run=A&run=B`, or `runs=A,B`.")
     if len(wanted) > _MOST_COMPARED:
         raise HTTPException(422, f"{len(wanted)} runs are too many to compare at once.")
     with reading(service_of(request), who.team) as connection:
-        value = compare_runs(connection, [find(connection, name) for name in wanted])
+        found = compare_runs(connection, [find(connection, name) for name in wanted])
+    value = judge_all(found, fail_if or ())
     if format == "json":
         return as_json(builtins_of(value))
     from analyzer.render.comparison import print_comparison
