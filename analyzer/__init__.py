@@ -1,6 +1,6 @@
 """From a trace to an answer: what notebooks and other programs use.
 
-    load(paths, db)                  loads runs into a store
+    load(paths, db)                  loads runs into a store; load("trace.json.gz").report()
     open_store(db)                   the store: a DuckDB file, or a lake of many writers
     queries.connect(db)              a connection; `queries` has every question
     report, compare, predict         answers about runs, as records (`analyzer.reports.records`)
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analyzer import ingest, queries
-    from analyzer.ingest.load import ingest as load
+    from analyzer.notebook import load
     from analyzer.reports.comparison import compare
     from analyzer.reports.prediction import predict
     from analyzer.reports.report import report
@@ -24,7 +24,7 @@ __all__ = ["compare", "ingest", "load", "open_store", "predict", "queries", "rep
 _ON_FIRST_USE = {
     "compare": "analyzer.reports.comparison:compare",
     "ingest": "analyzer.ingest",
-    "load": "analyzer.ingest.load:ingest",
+    "load": "analyzer.notebook:load",
     "open_store": "analyzer.store:open_store",
     "predict": "analyzer.reports.prediction:predict",
     "queries": "analyzer.queries",

@@ -55,6 +55,13 @@ def index(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3f}"
 
 
+def bounded(kind: str, text: str) -> str:
+    """A figure's text with the sign of the bound that it is; a dash if it is not judged."""
+    if text == UNKNOWN or not kind:
+        return text
+    return {"at least": f">= {text}", "at most": f"<= {text}"}.get(kind, UNKNOWN)
+
+
 def size(value: int | None) -> str:
     """Bytes for people."""
     if value is None:

@@ -118,20 +118,25 @@ def accuracy(model: str, writer: Writer) -> None:
     `tokens_beyond_margin` counts teacher-forced tokens that differ from float32 although its two
     best logits lie more than twice the largest error apart.
     """
+    from hybrid import Engine
+
+    hf, tags = built(model, "full")
+    with Engine.from_model(hf, max_context=1024, background=False) as engine:
+        forced(engine, hf, tags, writer)
+
+
+def forced(engine: Any, hf: Any, tags: dict[str, Any], writer: Writer) -> None:
+    """The rows of `accuracy` for one engine of a transformers model."""
     import copy
 
     import torch
 
-    from hybrid import Engine
-
-    hf, tags = built(model, "full")
     wide = copy.deepcopy(hf).float()
     ids = prompt(200, hf.config.vocab_size, 11)
-    with Engine.from_model(hf, max_context=1024, background=False) as engine:
-        tokens, rows = [engine.prefill(ids)], [engine.logits()]
-        for _ in range(128):
-            tokens.append(engine.decode())
-            rows.append(engine.logits())
+    tokens, rows = [engine.prefill(ids)], [engine.logits()]
+    for _ in range(128):
+        tokens.append(engine.decode())
+        rows.append(engine.logits())
     ours = torch.stack(rows)
     sequence = torch.tensor([ids + tokens[:-1]], device="cuda")
     with torch.no_grad():
@@ -318,11 +323,13 @@ def gpu_facts() -> dict[str, Any]:
     return {}
 
 
-def child(arguments: list[str], limit: float, results: list[Result]) -> None:
+def child(
+    arguments: list[str], limit: float, results: list[Result], module: str = "benchmarks.hybrid"
+) -> None:
     """Run one system in its own process and take its rows, also those before a failure."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.hybrid", "--child", *arguments],
+        [sys.executable, "-m", module, "--child", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -179,8 +179,8 @@ class CudaCapturer:
         return some if len(some) > 1 else (0, 0)
 
     def _with_pause(self, seconds: float) -> Network:
-        network = self._network
-        return Network(network.spec, network.weights, network.ops, pause=self._pause(seconds))
+        network, pause = self._network, self._pause(seconds)
+        return Network(network.spec, network.weights, network.ops, pause=pause, whole=network.whole)
 
     def _pause(self, seconds: float) -> Callable[[], None]:
         def pause() -> None:

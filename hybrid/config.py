@@ -23,6 +23,9 @@ class Options:
         run_ahead: Decode steps queued behind the one whose token is waited for.
         graph_budget_bytes, max_graphs: Above either, prefill graphs are evicted.
         pdl: Programmatic dependent launch (Hopper); None: where the device has it.
+        persistent: Decode in one persistent kernel (mode "full", Hopper, bfloat16, dense models).
+            None: for the families that were measured; True: wherever it can run. Where it does
+            not, `stats()["decode_step"]` says why.
         mapped_ring: The sampling kernel writes tokens to host memory, which is polled. False:
             an asynchronous copy and an event for each token.
 
@@ -40,6 +43,7 @@ class Options:
     graph_budget_bytes: int = 1 << 30
     max_graphs: int = 48
     pdl: bool | None = None
+    persistent: bool | None = None
     mapped_ring: bool = True
 
     @property

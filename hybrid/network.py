@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hybrid.model.spec import Activation, Spec
 from hybrid.model.weights import Experts, LayerWeights, Linear, Norm, Weights
-from hybrid.ops.interface import Ops
+from hybrid.ops.interface import Ops, WholeStep
 from hybrid.state.buffers import Buffers
 from hybrid.state.kv_cache import KVCache
 
@@ -34,7 +34,11 @@ def no_pause() -> None:
 
 
 class Network:
-    """A model's forward passes over static buffers."""
+    """A model's forward passes over static buffers.
+
+    Attributes:
+        whole: Stands for the operations of a decode step up to the logits, if there is one.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Network:
         *,
         pause: Callable[[], None] = no_pause,
         sample: bool = True,
+        whole: WholeStep | None = None,
     ) -> None:
         """Take the parts.
 
@@ -52,7 +57,7 @@ class Network:
                 graph is replayed.
             sample: False leaves the drawing of tokens out.
         """
-        self.spec, self.weights, self.ops = spec, weights, ops
+        self.spec, self.weights, self.ops, self.whole = spec, weights, ops, whole
         self._pause, self._sample = pause, sample
         self._head = Linear(weights.head_VD)
 
@@ -62,6 +67,10 @@ class Network:
             self.ops.upload(b, size)
             self._pause()
             self.prefill(b, cache, size, cut)
+        elif self.whole is not None:
+            self.whole.enqueue()
+            self._pause()
+            self._draw(b, advance=True, cut=cut)
         else:
             self.decode(b, cache, size, cut)
 
@@ -226,6 +235,9 @@ class Network:
             b.x_D, self._head, b.logits_V, "store", norm=self.weights.norm, eps=self.spec.eps
         )
         self._pause()
+        self._draw(b, advance, cut)
+
+    def _draw(self, b: Buffers, advance: bool, cut: Cut) -> None:
         if self._sample:
             cut(partial(self.ops.sample, b, advance))
             self._pause()

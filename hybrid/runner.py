@@ -29,6 +29,7 @@ class Stats:
         graph_bytes: Device memory that graphs take.
         prefill_graphs, decode_graphs: Sizes that are ready.
         jit_prefill_ms: Measured time of a short prefill in the jit tier.
+        decode_step: "persistent kernel", or "kernels" and why it is not one.
     """
 
     tiers: dict[str, int]
@@ -43,6 +44,7 @@ class Stats:
     decode_graphs: list[int] = field(default_factory=list[int])
     kv_cache_bytes: int = 0
     jit_prefill_ms: float = 0.0
+    decode_step: str = ""
 
 
 class Runner(ABC):

@@ -14,7 +14,7 @@ from torch import Tensor
 from .capture import Capturer, CudaCapturer, HostCapturer
 from .config import Options
 from .dispatcher import Dispatcher
-from .errors import OutOfMemory, UnsupportedDevice
+from .errors import HybridError, OutOfMemory, UnsupportedDevice
 from .generator import Activity, GraphGenerator
 from .graphs import Entry, GraphStore
 from .model.spec import Spec
@@ -22,6 +22,8 @@ from .model.weights import adopt
 from .network import Network
 from .ops.cublaslt import CublasLt
 from .ops.interface import Ops
+from .ops.persistent.sizes import PROVEN
+from .ops.persistent.step import NotPersistent, PersistentStep
 from .ops.reference import ReferenceOps
 from .runner import Runner, Stats
 from .shapes import Key, Shapes
@@ -31,6 +33,10 @@ from .state.kv_cache import KVCache
 from .state.sampling import Sampling
 from .streams import CudaStreams, HostStreams, Streams
 from .token_ring import CopiedRing, PolledRing, TokenRing
+
+# A difference between two orders of bfloat16 rounding is a few hundredths of the logits' norm with
+# random weights, one between two computations is above 1.
+_AGREES = 0.2
 
 
 class StaticRunner(Runner):
@@ -59,6 +65,7 @@ class StaticRunner(Runner):
         self.cache = KVCache(spec, shapes.max_context, dtype, device)
         self.buffers = Buffers(spec, shapes.max_context, dtype, device, pinned=on_cuda)
         self.store = GraphStore()
+        self._persistent: PersistentStep | None = None
         self._streams, self._ring, self.capturer = (
             self._on_cuda(device, activity) if on_cuda else self._on_host()
         )
@@ -77,6 +84,7 @@ class StaticRunner(Runner):
         self.timings["adopt_s"] = time.perf_counter() - began
         with torch.no_grad():
             self._compile()
+            self._decode_step = self._make_persistent()
             if options.has_graphs:
                 self._capture_now(shapes.at_start())
 
@@ -123,7 +131,10 @@ class StaticRunner(Runner):
             self._ring.enqueued(step)
 
     def receive(self, step: int, check: Callable[[], None]) -> int:
-        return self._ring.receive(step, check)
+        token = self._ring.receive(step, check)
+        if self._persistent is not None:
+            self._watch(self._persistent)
+        return token
 
     def drain(self) -> None:
         self._streams.drain()
@@ -173,6 +184,7 @@ class StaticRunner(Runner):
             decode_graphs=[entry.key[1] for entry in store.by_kind("decode")],
             kv_cache_bytes=self.cache.bytes,
             jit_prefill_ms=self.dispatcher.jit_ms,
+            decode_step=self._decode_step,
         )
 
     def _compile(self) -> None:
@@ -194,6 +206,67 @@ class StaticRunner(Runner):
         self.drain()
         self.timings["compile_s"] = time.perf_counter() - began
         self.dispatcher.jit_ms = self.timings["compile_s"] * 1e3
+
+    def _make_persistent(self) -> str:
+        """Put one kernel in place of a decode step's, once it agrees with them; return what is."""
+        options, network = self._options, self.network
+        if options.mode != "full" or self.buffers.control.device.type == "cpu":
+            return "kernels: the persistent kernel needs CUDA and mode 'full'"
+        family = network.spec.family
+        if options.persistent is False or (options.persistent is None and family not in PROVEN):
+            return f"kernels: persistent={options.persistent} leaves {family} to them"
+        began = time.perf_counter()
+        try:
+            step = PersistentStep(network.spec, network.weights, self.buffers, self.cache)
+            self._verify(step)
+        except NotPersistent as reason:
+            return f"kernels: {reason}"
+        network.whole = self._persistent = step
+        self.timings["persistent_s"] = time.perf_counter() - began
+        return "persistent kernel"
+
+    def _verify(self, step: PersistentStep) -> None:
+        """Compare a step's logits with the jit tier's, over a cache of noise. No requests yet.
+
+        Raises:
+            NotPersistent: They differ, or the step did not end.
+        """
+        b, cache = self.buffers, self.cache
+        error = 0.0
+        noise = torch.Generator(b.control.device).manual_seed(1)
+        quiet = Network(self.network.spec, self.network.weights, self.network.ops, sample=False)
+        with self._streams.serving():
+            cache.storage_L2HSD.normal_(generator=noise)
+            for position in (5, self._shapes.limit * 3 // 4):
+                b.control[slot.TOKEN], b.control[slot.POSITION] = 1, position
+                quiet.decode(b, cache, self._shapes.decode(position + 1)[1])
+                wanted = b.logits_V.clone()
+                b.logits_V.fill_(float("nan"))
+                step.enqueue()
+                apart = (b.logits_V - wanted).square().sum() / wanted.square().sum()
+                error = float(apart) ** 0.5
+                if step.fault or not error < _AGREES:
+                    break
+            cache.storage_L2HSD.zero_()
+        self.drain()
+        if step.fault or not error < _AGREES:
+            raise NotPersistent(
+                f"its logits differ from the other kernels' by {error:.2g} of their norm "
+                f"(barrier {step.fault} given up; 0: none)"
+            )
+
+    def _watch(self, step: PersistentStep) -> None:
+        if not step.fault:
+            return
+        self.drain()
+        self._persistent = self.network.whole = None
+        self._decode_step = f"kernels: barrier {step.fault} of the persistent kernel did not come"
+        for entry in self.store.by_kind("decode"):
+            self.store.withdraw(entry.key)
+        raise HybridError(
+            f"barrier {step.fault} of the persistent decode kernel did not come in time; this "
+            "request is lost, and the engine goes on without that kernel: reset, and ask again"
+        )
 
     def _capture_now(self, keys: list[Key]) -> None:
         for key in keys:

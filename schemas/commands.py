@@ -1,6 +1,7 @@
 """A program of commands: parses its command line, runs one command, ends with an exit code.
 
-Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why), 130 interrupted.
+Exit codes: 0 good, 1 done with a finding, 2 refused (one line on stderr says why), 3 done, but what
+was asked cannot be judged by what was recorded, 130 interrupted.
 Results go to stdout, the rest to stderr. A module with commands must be quick to import: what a
 command needs is imported when it runs. Standard library only.
 """
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 
 from schemas.errors import HostboundError
 from schemas.extras import require
+
+NOT_JUDGED = 3
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,11 @@ from schemas.errors import UploadError
 
 TOKEN_VARIABLE = "HOSTBOUND_TOKEN"
 _WANTS_TO_KNOW = "tunnel connection failed: 407"
+
+
+def is_base_path(text: str) -> bool:
+    """Whether it is a path below which a server can stand, as /hostbound; "" is none."""
+    return not text or re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text) is not None
 
 
 class Unreachable(Exception):

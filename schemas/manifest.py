@@ -81,6 +81,22 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Job:
+    """The distributed job that a run is one rank of.
+
+    Attributes:
+        id: Random hex text, the same in every rank's manifest.
+        rank, world_size: As the launcher numbers them.
+        tensor_parallel: Over how many ranks each matrix is split; 1: each rank runs a whole model.
+    """
+
+    id: str
+    rank: int
+    world_size: int
+    tensor_parallel: int = 1
+
+
+@dataclass(frozen=True)
 class Environment:
     """Host, GPU and software of a recording. Unknown is None, never a made-up value.
 
@@ -117,6 +133,7 @@ class Manifest:
         passes: What each pass perturbs, by pass name ("latency", "trace", "replay", ...).
         host_speed: How fast the host was; None if not measured. That of a trace is in `traces`.
         group: The variants that it was recorded interleaved with; None if alone.
+        job: What it is one rank of; None of one process.
     """
 
     run_id: str
@@ -142,6 +159,7 @@ class Manifest:
     notes: list[str] = field(default_factory=list[str])
     host_speed: HostSpeed | None = None
     group: Group | None = None
+    job: Job | None = None
 
     def trace_speeds_ns(self) -> list[int]:
         """Every host speed taken beside a timed trace, in ns; empty if none was."""

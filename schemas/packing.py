@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from schemas import run_directory
 from schemas.errors import RunDirectoryError
+from schemas.manifest import Manifest
 from schemas.run_directory import read_manifest
 
 RUN_DIRECTORY_TAR = "run-directory.tar"
 # Where a tar has the trace of the capture that was named beside it.
 CAPTURE_FOLDER = "capture"
-TRACE_SUFFIXES = (".json.gz", ".json")
+TRACE_SUFFIXES = (
+    *(".json.gz", ".json", ".pftrace.gz", ".pftrace", ".sqlite", ".db"),
+    *(".xplane.pb.gz", ".xplane.pb"),
+)
+# What is sent of a folder that is one trace: of a job's processes, or a table each.
+_PART_SUFFIXES = (".parquet", ".db", ".xplane.pb.gz", ".xplane.pb")
+_DEEPEST_PART = 4
 
 _OPTIONAL = (
     run_directory.CAPTURE_TRACE,
@@ -57,7 +64,7 @@ class Archive:
     """What is sent of one run directory or trace file.
 
     Attributes:
-        format: "run-directory.tar", "trace.json" or "trace.json.gz"; None lets the server look.
+        format: "run-directory.tar", or "trace" and a suffix; None lets the server look.
         name: The run's name, from its manifest or the file's name; None lets the server look.
         host: The name of the recording host that the manifest gives, None if it gives none.
         size: Bytes of the whole.
@@ -126,19 +133,20 @@ class Archive:
 
 
 def open_archive(path: Path) -> Archive:
-    """List what is to be sent of a run directory or a trace file.
+    """List what is to be sent of a run directory, a trace file, or a folder that is one trace.
 
     Raises:
         RunDirectoryError: It is neither, or a file that the manifest names is
             missing.
     """
     if path.is_dir():
-        return _run_directory(path)
+        return _trace_folder(path) or _run_directory(path)
     suffix = next((s for s in TRACE_SUFFIXES if path.name.endswith(s)), None)
     archive = single_file(path)
     if suffix is None:
         raise RunDirectoryError(
-            f"{path} is neither a run directory nor a trace (*.json, *.json.gz); give one of them."
+            f"{path} is neither a run directory nor a trace (*{', *'.join(TRACE_SUFFIXES)}); give "
+            "one of them."
         )
     name = path.name[: -len(suffix)].removesuffix(".pt.trace") or path.name
     return replace(archive, format=f"trace{suffix}", name=name)
@@ -166,12 +174,55 @@ def with_capture(path: Path, capture: Path) -> Archive:
     # In a folder of its own: it may have the trace's name.
     captured = _member(f"{CAPTURE_FOLDER}/{capture.name}", capture)
     if path.is_dir():
-        return _run_directory(path, captured)
+        return _trace_folder(path, captured) or _run_directory(path, captured)
     return _tar(path, [_member(path.name, path), captured], name=None, host=None)
+
+
+def together(folder: Path, paths: Sequence[Path], capture: Path | None) -> Archive:
+    """List run directories or trace files of one folder, which are one run, as one tar.
+
+    Args:
+        capture: The trace that holds the capture of their graphs.
+
+    Raises:
+        RunDirectoryError: As of `open_archive`.
+    """
+    members: list[Member] = []
+    for path in paths:
+        within = path.relative_to(folder).as_posix()
+        names = _names(path, read_manifest(path)) if path.is_dir() else [""]
+        members += [_member(f"{within}/{name}".rstrip("/"), path / name) for name in names]
+    if capture:
+        members.append(_member(f"{CAPTURE_FOLDER}/{capture.name}", capture))
+    return _tar(folder, members, name=None, host=None)
+
+
+def _trace_folder(path: Path, *more: Member) -> Archive | None:
+    """What is sent of a folder without a manifest that holds the parts of a trace."""
+    if (path / run_directory.MANIFEST).is_file():
+        return None
+    parts = [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.name.endswith(_PART_SUFFIXES)
+        and file.is_file()
+        and len(file.relative_to(path).parts) <= _DEEPEST_PART
+    ]
+    if not parts:
+        return None
+    members = [_member(file.relative_to(path).as_posix(), file) for file in parts]
+    return _tar(path, [*members, *more], name=path.name, host=None)
 
 
 def _run_directory(path: Path, *more: Member) -> Archive:
     manifest = read_manifest(path)
+    names = _names(path, manifest)
+    members = [_member(name, path / name, manifest.files.get(name)) for name in names]
+    return _tar(path, [*members, *more], manifest.name or path.name, manifest.environment.host)
+
+
+def _names(path: Path, manifest: Manifest) -> list[str]:
+    """The files of a run directory that are sent, sorted."""
     names = {run_directory.MANIFEST, *manifest.files, *(trace.file for trace in manifest.traces)}
     names |= {name for name in _OPTIONAL if (path / name).is_file()}
     for name in sorted(names):
@@ -179,8 +230,7 @@ def _run_directory(path: Path, *more: Member) -> Archive:
             raise RunDirectoryError(
                 f"{path} lacks {name}, which its manifest lists; copy the folder again."
             )
-    members = [_member(name, path / name, manifest.files.get(name)) for name in sorted(names)]
-    return _tar(path, [*members, *more], manifest.name or path.name, manifest.environment.host)
+    return sorted(names)
 
 
 def _member(name: str, path: Path, recorded_sha256: str | None = None) -> Member:

@@ -10,6 +10,7 @@
     null_kernel.json         optional: `measurements.LaunchFloors`
     latency.json             optional: `measurements.Latency`
 
+The ranks of a distributed job have a folder each, `rank-0`, `rank-1`, ..., beside one `job.json`.
 A file that was not measured is absent; nothing stands in for it. After the manifest is written the
 folder is read-only.
 """
@@ -33,6 +34,8 @@ EXECUTION_TRACE = "execution_trace.json.gz"
 KERNEL_REPLAY = "kernel_replay.json"
 NULL_KERNEL = "null_kernel.json"
 LATENCY = "latency.json"
+# Beside the run directories of a job's ranks, written last.
+JOB = "job.json"
 
 # The collector marks each pass with `user_annotation`s of these names; `#N` counts them in a trace.
 PREFILL_ANNOTATION = "hostbound.prefill"

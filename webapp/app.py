@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from webapp import session
+from webapp import components, session
 
 PAGES = Path(__file__).parent / "pages"
 # A file of ours: a named icon as page_icon would be fetched from the network.
@@ -12,7 +12,9 @@ ICON = Path(__file__).parent / "static" / "icon.svg"
 
 # Side by side only where there is room for it; Streamlit's own limit (640 px) squeezes charts.
 STYLE = """<style>
-[data-testid="stMainBlockContainer"] { padding-top: 4.5rem; }
+[data-testid="stMainBlockContainer"] { padding-top: 4rem; }
+[data-testid="stHeading"] h1 { font-size: 1.9rem; padding: 0; }
+[data-testid="stHeading"] h3 { font-size: 1.35rem; padding: 0.5rem 0 0; }
 [data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
 [data-testid="stColumn"] { min-width: min(100%, 7rem); }
 [data-testid="stColumn"]:has([data-testid="stVegaLiteChart"], textarea) {
@@ -55,3 +57,4 @@ page = st.navigation(
 )
 session.leave()
 page.run()
+components.upload()

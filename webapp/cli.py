@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from schemas.endpoint import is_base_path
 from schemas.extras import require
 from webapp import settings
 
@@ -23,10 +24,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="127.0.0.1",
         help="address to serve on (default %(default)s: this machine only)",
     )
+    parser.add_argument(
+        "--base-path",
+        default="",
+        metavar="PATH",
+        help="path of the pages, as behind a proxy: /hostbound (default: none)",
+    )
     arguments = parser.parse_args(argv)
     require("webapp", "streamlit", "altair", "duckdb", "polars", "vl_convert")
     if not 1 <= arguments.port <= 65535:
         print(f"{arguments.port} is no port; give one from 1 to 65535.", file=sys.stderr)
+        return 2
+    if not is_base_path(arguments.base_path):
+        print(f"{arguments.base_path!r} is no path; write it as /hostbound.", file=sys.stderr)
         return 2
     if not _is_loopback(arguments.host):
         print(
@@ -35,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
     os.environ[settings.STORE_VARIABLE] = str(Path(arguments.db).absolute())
-    _serve(arguments.host, arguments.port)
+    _serve(arguments.host, arguments.port, arguments.base_path)
     return 0
 
 
@@ -46,7 +56,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _serve(host: str, port: int) -> None:
+def _serve(host: str, port: int, base_path: str) -> None:
     """Run Streamlit in this process."""
     # Deferred: a bare install answers what is missing.
     from streamlit.web import bootstrap
@@ -54,7 +64,7 @@ def _serve(host: str, port: int) -> None:
     from webapp import hosting, store
 
     store.lock_in_process()
-    flags = hosting.configure(settings.options(host, port))
+    flags = hosting.configure(settings.options(host, port, base_path))
     bootstrap.run(str(settings.APP), False, [], flags)
 
 

@@ -4,27 +4,30 @@ and tables with their downloads.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import altair as alt
 import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
-from streamlit.elements.lib.column_types import ColumnConfig
 
+from analyzer.ingest import Ingested
 from analyzer.queries.records import ListedRun
 from schemas.errors import HostboundError
-from webapp import data, downloads, format, session, store, theme, url_state
+from webapp import browser, data, downloads, format, session, store, theme, uploads, url_state
 from webapp.charts.parts import Chart
 
 
 @contextmanager
 def page(title: str, question: str) -> Generator[None, None, None]:
     """Heading and question; an error that a person can mend ends the page in one line."""
+    st.set_page_config(page_title=f"{title} · Hostbound")
     st.title(title, anchor=False)
     st.caption(question)
+    show_loaded()
     try:
         with store.one_connection():
             yield
@@ -36,13 +39,67 @@ def no_runs() -> None:
     """What to do first, for a store without runs."""
     st.info("There is no run in this store yet.", icon=":material/inbox:")
     st.markdown(
-        "Drop a trace on the **Runs** page, or load one with the command line. The package brings "
-        "recorded runs of GPT-2 on an H200: `make demo` in the repository loads them."
+        "Drop a trace of the PyTorch profiler anywhere on this page, load one with the command "
+        "line, or look at recorded runs of GPT-2 on an NVIDIA H200 first."
     )
+    if st.button("Load the sample runs", icon=":material/science:", type="primary"):
+        load(uploads.load_samples)
     st.code(f"analyzer ingest PATH --db {store.path()}", language=None)
 
 
+# -- what is loaded
+
+_LOADED, _UPLOADS = "loaded", "uploads so far"
+
+
+def upload() -> None:
+    """Where files are dropped: here, or anywhere on the page. They are loaded at once."""
+    browser.catch_drops()
+    number = st.session_state.get(_UPLOADS, 0)
+    files = st.file_uploader(
+        "Drop a trace (PyTorch, Nsight Systems, ROCm, JAX) or a run directory's files anywhere",
+        accept_multiple_files=True,
+        key=f"upload {number}",
+    )
+    if files:
+        st.session_state[_UPLOADS] = number + 1
+        load(lambda: uploads.load([(file.name, file) for file in files]))
+
+
+def load(make: Callable[[], list[Ingested]]) -> None:
+    """Load runs, and show the page again with what became of each."""
+    with st.spinner("Reading …"):
+        try:
+            st.session_state[_LOADED] = make()
+        except HostboundError as error:
+            st.session_state[_LOADED] = [Ingested("", "failed", error=str(error))]
+    st.rerun()
+
+
+def show_loaded() -> None:
+    """What became of the files that were dropped last."""
+    found: list[Ingested] | None = st.session_state.pop(_LOADED, None)
+    if found is None:
+        return
+    if not found:
+        st.info("Kept, and still being converted: the Jobs page shows when it is done.")
+    for result in found:
+        if result.error:
+            st.error(format.plain(result.error), icon=":material/error:")
+            continue
+        name = format.plain(result.name)
+        if result.state == "already stored":
+            st.info(f"{name} is in the store already.", icon=":material/inbox:")
+        else:
+            st.success(f"{name} is in the store: {format.count(result.kernels)} kernels.")
+        if result.run_id:
+            link(st, "pages/run.py", "Open it", ":material/speed:", {"run": result.run_id})
+
+
 # -- runs
+
+# What means nothing in another run.
+_OF_A_RUN = ("from", "to", "event", "around", "trace", "kernel", "op", "family", "phase", "lanes")
 
 
 def label(run_id: str, name: str) -> str:
@@ -50,22 +107,32 @@ def label(run_id: str, name: str) -> str:
     return f"{format.short(name, 60)} · {run_id[:6]}"
 
 
-def choose_run() -> ListedRun | None:
-    """The run of the URL, or the one looked at last, or the newest; None in an empty store."""
+def choose_run(here: str) -> ListedRun | None:
+    """The run of the URL, or the one looked at last, or the newest, with links to its other pages;
+    None in an empty store.
+
+    Args:
+        here: The page that asks.
+    """
     runs = data.listed_runs()
     if not runs:
         no_runs()
         return None
-    wanted = url_state.get("run", st.session_state.get("last run", ""))
+    wanted = url_state.get("run") or st.session_state.get("last run", "")
     found = _matching(runs, wanted) if wanted else None
-    if wanted and not found and url_state.get("run"):
+    if url_state.get("run") and not found:
         st.warning(f"The store has no run {format.plain(wanted)}; this is the newest one instead.")
-    run_id = found or next(iter(runs))
-    url_state.put(run=run_id)
-    run_id = url_state.select(
-        "Run", list(runs), "run", default=run_id, show=lambda r: label(r, runs[r].name)
-    )
+    key = "choice run"
+    run_id = st.session_state[key] = found or next(iter(runs))
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    row.selectbox(
+        "Run", list(runs), key=key, format_func=lambda r: label(r, runs[r].name),
+        on_change=lambda: url_state.put(run=st.session_state[key], **dict.fromkeys(_OF_A_RUN)),
+    )  # fmt: skip
+    links(row, run_id, here)
+    url_state.settle(run=run_id)
     st.session_state["last run"] = run_id
+    st.set_page_config(page_title=f"{format.short(runs[run_id].name)} · Hostbound")
     return runs[run_id]
 
 
@@ -80,38 +147,62 @@ def _matching(runs: Mapping[str, ListedRun], wanted: str) -> str | None:
 # -- links
 
 
-def links(run_id: str, here: str) -> None:
+def links(row: DeltaGenerator, run_id: str, here: str) -> None:
     """The other pages about the same run."""
     pages = {
         "run": ("Run", ":material/speed:"),
         "timeline": ("Timeline", ":material/view_timeline:"),
         "kernels": ("Kernels and ops", ":material/memory:"),
     }
-    row = st.container(horizontal=True)
     for name, (text, icon) in pages.items():
         if name != here:
             link(row, f"pages/{name}.py", text, icon, {"run": run_id})
 
 
-def link(place: DeltaGenerator, path: str, text: str, icon: str, state: Mapping[str, str]) -> None:
-    """A link to a page with its state."""
-    place.page_link(path, label=text, icon=icon, query_params=dict(state))
+def link(
+    place: DeltaGenerator | ModuleType,
+    path: str,
+    text: str,
+    icon: str,
+    state: Mapping[str, str],
+    *,
+    disabled: bool = False,
+    help: str | None = None,
+) -> None:
+    """A link to a page with its state: one step of the browser's history."""
+    place.page_link(
+        path, label=text, icon=icon, query_params=dict(state), disabled=disabled, help=help
+    )
 
 
 # -- charts
 
 
 def chart(
-    drawing: Chart, name: str, description: str, rows: pl.DataFrame, *, run_id: str = ""
+    drawing: Chart,
+    name: str,
+    description: str,
+    rows: pl.DataFrame,
+    *,
+    run_id: str = "",
+    about: str = "",
 ) -> None:
-    """Show a chart with its description for screen readers, and offer it as PNG, SVG and CSV.
+    """Show a chart with its description for screen readers, and offer it and its numbers.
 
     Args:
         name: Of the files.
-        run_id: The run that it shows, which the files' names then say too.
+        run_id: The run that it shows, which the files then say too.
+        about: What else it shows, if not one run.
     """
     only_chart(drawing, description)
-    downloads.offer(name, rows, drawing, run_id)
+    downloads.offer(name, rows, drawing, run_id, _title(description, run_id, about))
+
+
+def _title(description: str, run_id: str, about: str = "") -> str:
+    """What a picture says above the chart."""
+    name = data.listed_runs()[run_id].name if run_id else ""
+    run = f"{format.short(name, 90)} · {run_id[:12]}" if run_id else ""
+    return "\n".join(line for line in (description, run, about) if line)
 
 
 def selectable_chart(
@@ -121,7 +212,7 @@ def selectable_chart(
     state = st.altair_chart(
         _readable(drawing), alt=description, width="stretch", key=key, on_select="rerun"
     )
-    downloads.offer(name, rows, drawing, run_id)
+    downloads.offer(name, rows, drawing, run_id, _title(description, run_id))
     return state["selection"]
 
 
@@ -219,32 +310,31 @@ def table(
         downloads.offer(name, rows if exact is None else exact)
 
 
-def selectable_table(
-    rows: pl.DataFrame,
+def us_cell(ns: float | None) -> browser.Cell:
+    """A time in microseconds, all of its digits for who hovers."""
+    value = format.digits(None if ns is None else ns / 1e3)
+    return browser.Cell(format.number(value), value, tip=format.exact(ns))
+
+
+def place(run_id: str, trace_id: int, event: str) -> str:
+    """The address of an event's place in the timeline."""
+    return browser.address("timeline", run=run_id, trace=str(trace_id), event=event, around="1")
+
+
+def link_table(
     description: str,
+    columns: Sequence[browser.Column],
+    rows: Sequence[browser.Row],
     name: str,
-    *,
     exact: pl.DataFrame,
-    key: str,
-    several: bool,
-    columns: Mapping[str, ColumnConfig],
-) -> list[int]:
-    """Like `table`; returns which rows are ticked.
+) -> None:
+    """A table whose first column leads somewhere, and its file.
 
     Args:
-        several: Whether more than one row can be ticked.
-        columns: How Streamlit shows some of the columns.
+        name: Of the file.
+        exact: What the file holds: all rows and digits.
     """
-    state = st.dataframe(  # pyright: ignore[reportUnknownMemberType]  # takes arrays of any type
-        rows,
-        hide_index=True,
-        width="stretch",
-        alt=description,
-        placeholder="-",
-        on_select="rerun",
-        selection_mode="multi-row" if several else "single-row",
-        key=key,
-        column_config=dict(columns),
-    )
+    browser.table(browser.Table(description, columns, rows), f"{name} table")
+    if len(exact) > len(rows):
+        st.caption(f"The first {len(rows):,} of {len(exact):,}; the file has all of them.")
     downloads.offer(name, exact)
-    return [i for i in state["selection"]["rows"] if i < len(rows)]

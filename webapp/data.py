@@ -61,6 +61,7 @@ tables = _kept(queries.tables)
 _runs = _kept(queries.runs)
 _latency_by_run = _kept(timeline.latency_by_run)
 _listed_runs = _kept(queries.listed_runs)
+run_phases = _kept(queries.run_phases)
 
 # Of one run
 summary = _kept(summarise)
@@ -69,6 +70,10 @@ families = _kept(queries.families)
 match_tiers = _kept(queries.match_tiers)
 kernels = _kept(queries.kernels)
 ops = _kept(queries.ops)
+op_places = _kept(timeline.op_places)
+rank_steps = _kept(queries.rank_steps)
+step_collectives = _kept(queries.step_collectives)
+step_groups = _kept(queries.step_groups)
 launches_of = _kept(timeline.launches_of)
 distribution = _kept(timeline.distribution)
 

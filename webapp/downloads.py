@@ -1,8 +1,12 @@
-"""What is shown, to take away: rows as CSV, charts as PNG and SVG in the colours of the theme."""
+"""What is shown, to take away: rows as CSV and Parquet, charts as PNG and SVG in the colours of the
+theme, with what they show and of which run above them.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from functools import partial
 
 import altair as alt
@@ -13,39 +17,38 @@ from webapp import session, theme
 from webapp.charts.parts import Chart
 
 
-def offer(name: str, rows: pl.DataFrame, drawing: Chart | None = None, run_id: str = "") -> None:
-    """Buttons below a table or chart. A button is called like its file: each has its own name.
+def offer(
+    name: str, rows: pl.DataFrame, drawing: Chart | None = None, run_id: str = "", title: str = ""
+) -> None:
+    """A menu below a table or chart. A button is called like its file: each has its own name.
 
     Args:
         run_id: The run that it shows, which the files' names then say too.
+        title: What a picture says above the chart: what it shows, and of which run, a line each.
     """
     file = f"{name}-{run_id[:8]}" if run_id else name
-    place = st.container(horizontal=True, horizontal_alignment="right", gap="small")
-    place.download_button(
-        f"{name}.csv",
-        lambda: csv(rows),
-        f"{file}.csv",
-        "text/csv",
-        key=f"csv {name}",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help="The numbers behind this, exact",
-    )
-    if drawing is None:
-        return
+    row = st.container(horizontal=True, horizontal_alignment="right")
+    place = row.popover(name, icon=":material/download:", type="tertiary", help="To take away")
     dark = session.is_dark()
-    for kind, mime in (("png", "image/png"), ("svg", "image/svg+xml")):
+    kinds: dict[str, tuple[Callable[[], bytes], str]] = {
+        "csv": (partial(csv, rows), "text/csv"),
+        "parquet": (partial(parquet, rows), "application/vnd.apache.parquet"),
+    }
+    if drawing is not None:
+        kinds["png"] = (partial(picture, drawing, "png", dark, title), "image/png")
+        kinds["svg"] = (partial(picture, drawing, "svg", dark, title), "image/svg+xml")
+    for kind, (content, mime) in kinds.items():
+        is_picture = kind in ("png", "svg")
         place.download_button(
             f"{name}.{kind}",
-            partial(picture, drawing, kind, dark),
+            content,
             f"{file}.{kind}",
             mime,
             key=f"{kind} {name}",
-            icon=":material/image:",
+            icon=":material/image:" if is_picture else ":material/table:",
             type="tertiary",
             on_click="ignore",
-            help="This chart as a picture",
+            help="This chart as a picture" if is_picture else "The numbers behind this, exact",
         )
 
 
@@ -63,8 +66,19 @@ def csv(rows: pl.DataFrame) -> bytes:
     return rows.write_csv().encode()
 
 
-def picture(drawing: Chart, kind: str, dark: bool = False) -> bytes:
-    """A chart as "png" or "svg", in the colours of the theme that it is shown in."""
+def parquet(rows: pl.DataFrame) -> bytes:
+    """Rows as Parquet, with their types."""
+    out = io.BytesIO()
+    rows.write_parquet(out)
+    return out.getvalue()
+
+
+def picture(drawing: Chart, kind: str, dark: bool = False, title: str = "") -> bytes:
+    """A chart as "png" or "svg", in the colours of the theme that it is shown in.
+
+    Args:
+        title: Above it, its first line large.
+    """
     colours = theme.DARK if dark else theme.LIGHT
     with alt.data_transformers.enable("default", max_rows=None):
         spec = drawing.to_dict()
@@ -76,6 +90,10 @@ def picture(drawing: Chart, kind: str, dark: bool = False) -> bytes:
     config["view"] = {**config.get("view", {}), "stroke": None}
     spec.setdefault("background", colours["backgroundColor"])
     spec.setdefault("width", 900)
+    if title:
+        first, *more = title.splitlines()
+        ink = {"color": colours["textColor"], "subtitleColor": colours["grayTextColor"]}
+        spec["title"] = {"text": first, "subtitle": more, "anchor": "start", "offset": 16, **ink}
     return _rendered(json.dumps(spec), kind)
 
 

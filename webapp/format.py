@@ -19,12 +19,14 @@ __all__ = [
     "duration",
     "exact",
     "index",
+    "number",
     "plain",
     "prose",
     "share",
     "short",
     "signed",
     "size",
+    "text",
     "unit",
 ]
 
@@ -45,6 +47,16 @@ def digits(value: float | None, n: int = 3) -> float | None:
         return 0.0
     places = n - 1 - math.floor(math.log10(abs(value)))
     return round(value, places)
+
+
+def number(value: float | None) -> str:
+    """A rounded number with thousands apart, as few decimals as it has."""
+    return UNKNOWN if value is None else f"{value:,.10g}"
+
+
+def text(value: object) -> str:
+    """A value of a setting; unknown is a dash."""
+    return UNKNOWN if value is None else str(value)
 
 
 def unit(values: Iterable[float | None]) -> tuple[str, float]:

@@ -39,6 +39,7 @@ def app(
     hosting: pages.Hosting,
     host: str,
     port: int,
+    base_path: str,
     most_bytes: int,
     auth: Mapping[str, Any] | None = None,
 ) -> FilesInMemory:
@@ -46,13 +47,14 @@ def app(
 
     Args:
         hosting: What the pages ask of the server.
+        base_path: Path of the pages, as /hostbound; "" is none.
         most_bytes: Largest file that a page takes.
         auth: Streamlit's section `[auth]`, if an identity provider lets people in.
     """
     pages.host(hosting)
     configure(
         {
-            **settings.options(host, port),
+            **settings.options(host, port, base_path),
             "server.maxUploadSize": most_bytes >> 20,
             "logger.level": "error",
         }

@@ -12,6 +12,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from analyzer.errors import AnalyzerError
 from analyzer.server import pages
+from webapp import browser
 
 _KEY = "visitor"
 
@@ -58,7 +59,7 @@ def _show_login(hosting: pages.Hosting, claims: dict[str, Any] | None) -> None:
         return
     if hosting.has_identity_provider:
         st.button("Log in", on_click=st.login, type="primary", icon=":material/login:")
-    st.link_button("Log in with a token", "/login")
+    st.link_button("Log in with a token", browser.address("login"))
 
 
 def leave() -> None:
@@ -75,7 +76,7 @@ def leave() -> None:
     if hosting.has_identity_provider and found.token_id is None:
         row.button("Log out", on_click=st.logout, icon=icon, type="tertiary")
     else:
-        row.link_button("Log out", "/logout", icon=icon, type="tertiary")
+        row.link_button("Log out", browser.address("logout"), icon=icon, type="tertiary")
 
 
 def hosted() -> tuple[pages.Hosting, pages.Principal] | None:

@@ -13,11 +13,12 @@ APP = Path(__file__).parent / "app.py"
 STORE_VARIABLE = "HOSTBOUND_DB"
 
 
-def options(host: str, port: int) -> dict[str, Any]:
+def options(host: str, port: int, base_path: str = "") -> dict[str, Any]:
     """Streamlit's options for this app."""
     return {
         "server.address": host,
         "server.port": port,
+        "server.baseUrlPath": base_path.strip("/"),
         "server.headless": True,
         "server.fileWatcherType": "none",
         "server.maxUploadSize": 2000,

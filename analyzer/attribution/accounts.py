@@ -28,10 +28,20 @@ class Owned:
     end: Ints
     account: Ints
 
-    def within(self, start: int, end: int) -> Owned:
-        """The stretches of a window whose edges are edges of stretches."""
-        low, high = np.searchsorted(self.start, (start, end)).tolist()
-        return Owned(self.start[low:high], self.end[low:high], self.account[low:high])
+    def at(self, places: Ints) -> Owned:
+        return Owned(self.start[places], self.end[places], self.account[places])
+
+    @classmethod
+    def together(cls, parts: Sequence[Owned]) -> Owned:
+        """The stretches of several threads, one thread after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        none = np.empty(0, np.int64)
+        return cls(
+            np.concatenate([none, *(part.start for part in parts)]),
+            np.concatenate([none, *(part.end for part in parts)]),
+            np.concatenate([none, *(part.account for part in parts)]),
+        )
 
 
 @dataclass
@@ -44,7 +54,7 @@ class LibraryLaunches:
 
 
 def cut(
-    calls: tuple[Ints, Ints, Ints],
+    calls: tuple[Ints, Ints, Ints, Ints],
     ops: tuple[Ints, Ints],
     regions: tuple[Ints, Ints],
     edges: Ints,
@@ -52,13 +62,16 @@ def cut(
     """Cut the thread's time where an owner changes and at `edges`; the library's is not told yet.
 
     Args:
-        calls: (start, end, account) of the thread's calls; nested ones belong to the outermost.
+        calls: (start, end, account, copy_wait) of the thread's calls; nested ones belong to the
+            outermost. copy_wait: how long from its start a copy waited for its turn on the device.
         ops, regions: (start, end).
     """
     which, call_start, call_end = disjoint(calls[0], calls[1])
     call_account = calls[2][which]
+    turn = np.maximum((calls[0] + calls[3])[which], call_start)
     op_start, op_end = union(*ops)
     region_start, region_end = union(*regions)
+    edges = np.concatenate((edges, turn[turn > call_start]))
     points = distinct(
         np.concatenate((call_start, call_end, op_start, op_end, region_start, region_end, edges))
     )
@@ -70,6 +83,7 @@ def cut(
         at = np.searchsorted(call_start, start, "right") - 1
         in_call = (at >= 0) & (call_end[at] > start)
         account[in_call] = call_account[at[in_call]]
+        account[in_call & (start < turn[at])] = ACCOUNT["copy_wait"]
     return Owned(start, end, account)
 
 
@@ -113,29 +127,76 @@ def give_library(owned: Owned, library: LibraryLaunches, launches: tuple[Ints, I
     return Owned(points[:-1], points[1:], account)
 
 
-def share_out(threads: Sequence[Owned]) -> tuple[Owned, Ints]:
-    """Give each moment of a window to one of its threads, with that thread's account.
+def share_out(owned: Owned, window: Ints, rank: Ints) -> tuple[Ints, Ints, Ints]:
+    """Give each moment of each window to one of its threads.
 
     It belongs to the thread that is in an op or call, to the first of several; where none is, to
     the thread whose op or call comes next, and where none comes, to the first thread.
 
     Args:
-        threads: The stretches of each thread, all over the same window.
+        owned: The stretches of each thread of each window, all over the whole window.
+        window, rank: Of each stretch: its window, and its thread's place among the threads there.
+            Sorted by both.
 
     Returns:
-        Stretches of one owner and account, and each one's place among the threads.
+        (stretches, starts, ends): the parts that they keep.
     """
-    if len(threads) == 1:
-        return threads[0], np.zeros(len(threads[0].start), np.int64)
-    points = distinct(np.concatenate([edge for own in threads for edge in (own.start, own.end)]))
-    start = points[:-1]
-    account = np.empty((len(threads), len(start)), np.int64)
-    following = np.empty_like(account)
-    for i, own in enumerate(threads):
-        account[i] = own.account[np.searchsorted(own.start, start, "right") - 1]
-        inside = ~np.isin(account[i], _OUTSIDE)
-        # Now, for a moment inside; else when the thread's next op or call starts.
-        begins = np.append(start[inside], np.iinfo(np.int64).max)
-        following[i] = begins[np.searchsorted(begins[:-1], start)]
-    owner = following.argmin(axis=0)  # the first of equals
-    return Owned(start, points[1:], account[owner, np.arange(len(start))]), owner
+    alone = np.ones(int(window.max(initial=-1)) + 1, bool)
+    alone[window[rank > 0]] = False
+    whole, shared = np.flatnonzero(alone[window]), np.flatnonzero(~alone[window])
+    if not len(shared):
+        return whole, owned.start, owned.end
+    parts = _shared(owned.at(shared), window[shared], rank[shared])
+    return (
+        np.concatenate((whole, shared[parts[0]])),
+        np.concatenate((owned.start[whole], parts[1])),
+        np.concatenate((owned.end[whole], parts[2])),
+    )
+
+
+def _shared(owned: Owned, window: Ints, rank: Ints) -> tuple[Ints, Ints, Ints]:
+    """`share_out` of windows with several threads: one walk over all their stretches."""
+    order = np.lexsort((owned.start, window))
+    start, of_window = owned.start[order], window[order]
+    follows = np.append(of_window[1:] == of_window[:-1], False)
+    end = np.where(follows, np.append(start[1:], 0), owned.end[order])
+    cell = np.flatnonzero(end > start)
+    first = _first_inside(owned.account, window, rank, order)[cell]
+    # Where nobody is inside, who comes next.
+    coming = np.where(first >= 0, np.arange(len(cell)), len(cell))
+    coming = np.minimum.accumulate(coming[::-1])[::-1]
+    at_window = np.append(of_window[cell], -1)
+    owner = np.where(at_window[coming] == at_window[:-1], np.append(first, 0)[coming], 0)
+    # The owner's stretch is its last one that had begun.
+    member = np.cumsum(_begins(window, rank)) - 1
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    leader = member[np.searchsorted(window, of_window[cell])]
+    wanted = (leader + owner) * len(order) + cell
+    at = np.searchsorted(member * len(order) + place, wanted, "right") - 1
+    return at, start[cell], end[cell]
+
+
+def _begins(window: Ints, rank: Ints) -> Bools:
+    """Which stretches are their thread's first in a window."""
+    change = (window[1:] != window[:-1]) | (rank[1:] != rank[:-1])
+    return np.concatenate(([True], change))
+
+
+def _first_inside(account: Ints, window: Ints, rank: Ints, order: Ints) -> Ints:
+    """From each stretch's start on, in `order`: the first thread in an op or call; -1 for none."""
+    inside = ~np.isin(account, _OUTSIDE)
+    begins = _begins(window, rank)
+    changes = np.where(begins, inside, inside != np.concatenate(([False], inside[:-1])))
+    changes, rank, window = changes[order], rank[order], window[order]
+    first_of_window = np.searchsorted(window, window)
+    found = np.full(len(order), -1, np.int64)
+    one, none = np.uint64(1), np.uint64(0)
+    # Who is inside is a set of bits that entering and leaving flip, 64 threads at a time.
+    for word in range(int(rank.max()) // 64 + 1):
+        bit = np.left_shift(one, (rank % 64).astype(np.uint64))
+        sets = np.bitwise_xor.accumulate(np.where(changes & (rank // 64 == word), bit, none))
+        sets ^= np.concatenate(([none], sets[:-1]))[first_of_window]
+        lowest = np.frexp((sets & (~sets + one)).astype(np.float64))[1] - 1
+        found = np.where((found < 0) & (sets != none), 64 * word + lowest, found)
+    return found

@@ -38,6 +38,7 @@ ACCOUNTS = (
     "launch",
     "graph_launch",
     "memory",
+    "copy_wait",
     "wait",
     "other_call",
 )

@@ -14,7 +14,15 @@ import numpy as np
 
 from analyzer.attribution import classification
 from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
-from analyzer.attribution.intervals import Bools, Ints, Measure, disjoint, ordinals
+from analyzer.attribution.intervals import (
+    Bools,
+    Groups,
+    Ints,
+    Measure,
+    disjoint,
+    ordinals,
+    running_max,
+)
 
 # No duration is this small: a NULL in an integer array.
 UNKNOWN = np.iinfo(np.int64).min
@@ -226,12 +234,15 @@ def _no_translation_between(a: LinkedTrace, call: Ints, begin: Ints) -> Ints:
     """Time in memory, wait and module-loading calls of the call's thread in [begin, call start)."""
     calls = a.calls
     result = np.zeros(len(call), np.int64)
-    for thread in np.unique(calls.thread[call]).tolist():
-        own = np.flatnonzero((calls.thread == thread) & ~calls.bad)
+    threads = int(calls.thread.max(initial=-1)) + 1
+    of_thread, asked = Groups(calls.thread, threads), Groups(calls.thread[call], threads)
+    for thread in np.flatnonzero(asked.sizes()).tolist():
+        own, mine = of_thread.places(thread), asked.places(thread)
+        own = own[~calls.bad[own]]
         which, start, end = disjoint(calls.start[own], calls.end[own])
         skip = calls.no_translation[own[which]]
-        mine = calls.thread[call] == thread
-        result[mine] = Measure(start[skip], end[skip]).within(begin[mine], calls.start[call[mine]])
+        between = Measure(start[skip], end[skip])
+        result[mine] = between.within(begin[mine], calls.start[call[mine]])
     return result
 
 
@@ -244,34 +255,47 @@ def _gaps(a: LinkedTrace) -> Ints:
     outer = np.flatnonzero((ops.outermost == np.arange(len(ops.start))) & ~ops.bad)
     good = np.flatnonzero(~calls.bad)
     thread = np.concatenate((ops.thread[outer], calls.thread[good]))
-    start = np.concatenate((ops.start[outer], calls.start[good]))
     end = np.concatenate((ops.end[outer], calls.end[good]))
-    is_op = np.concatenate((np.ones(len(outer), bool), np.zeros(len(good), bool)))
-    order = np.lexsort((is_op, start, thread))
+    # An op begins before the call in it, at one time as well.
+    order = np.lexsort(
+        (
+            np.arange(len(thread)) >= len(outer),
+            np.concatenate((ops.start[outer], calls.start[good])),
+            thread,
+        )
+    )
+    thread = thread[order]
+    reach = running_max(thread, end[order])
+    reach = np.concatenate(([UNKNOWN], reach[:-1]))[: len(thread)]
+    reach[np.diff(thread, prepend=-1) != 0] = UNKNOWN
     step_start = np.array([s.start for s in a.steps] + [a.whole.start], np.int64)
-    begins = step_start[ops.step[outer]]  # step -1 takes the last entry, the whole trace's
-    launching = np.unique(calls.thread[(calls.kind > 0) & ~calls.bad])
-    for value in np.intersect1d(ops.thread[outer], launching).tolist():
-        own = order[
-            np.searchsorted(thread[order], value) : np.searchsorted(thread[order], value, "right")
-        ]
-        reach = np.concatenate(([UNKNOWN], np.maximum.accumulate(end[own])[:-1]))
-        at = np.flatnonzero(is_op[own])
-        mine = own[at]  # position in `outer`, as ops come first
-        since = np.maximum(reach[at], begins[mine])
-        elsewhere = launching[launching != value]
-        since = np.maximum(since, _last_end(a, elsewhere, ops.start[outer[mine]]))
-        result[outer[mine]] = np.maximum(ops.start[outer[mine]] - since, 0)
+    launching = np.zeros(int(thread.max(initial=0)) + 1, bool)
+    launching[calls.thread[(calls.kind > 0) & ~calls.bad]] = True
+    at = np.flatnonzero((order < len(outer)) & launching[thread])
+    own = outer[order[at]]  # ops come first
+    since = np.maximum(reach[at], step_start[ops.step[own]])  # step -1 takes the whole trace's
+    if launching.sum() > 1:
+        since = np.maximum(since, _last_end_elsewhere(a, launching, own))
+    result[own] = np.maximum(ops.start[own] - since, 0)
     return result
 
 
-def _last_end(a: LinkedTrace, threads: Ints, time: Ints) -> Ints:
-    """When, at or before each time, an op or call of some threads last ended; UNKNOWN if never."""
+def _last_end_elsewhere(a: LinkedTrace, launching: Bools, op: Ints) -> Ints:
+    """When, at or before the start of each op, an op or call of another launching thread last
+    ended; UNKNOWN if never.
+    """
     ops, calls = a.ops, a.calls
-    op = np.isin(ops.thread, threads) & ~ops.bad & ~ops.region
-    call = np.isin(calls.thread, threads) & ~calls.bad
-    ends = np.sort(np.concatenate(([UNKNOWN], ops.end[op], calls.end[call])))
-    return ends[np.searchsorted(ends, time, "right") - 1]
+    some_op = launching[ops.thread] & ~ops.bad & ~ops.region
+    some_call = launching[calls.thread] & ~calls.bad
+    end = np.concatenate((ops.end[some_op], calls.end[some_call]))
+    thread = np.concatenate((ops.thread[some_op], calls.thread[some_call]))
+    order = np.argsort(end, kind="stable")
+    end, thread = np.append(end[order], UNKNOWN), np.append(thread[order], -1)
+    # Place of the last end of another thread than that of each end; -1 is UNKNOWN's.
+    changes = np.diff(thread, prepend=-1) != 0
+    other = np.maximum.accumulate(np.where(changes, np.arange(len(end)), 0)) - 1
+    at = np.searchsorted(end[:-1], ops.start[op], "right") - 1
+    return end[np.where(thread[at] == ops.thread[op], other[at], at)]
 
 
 def _library(a: LinkedTrace, name: Ints) -> tuple[Bools, Bools]:
@@ -330,31 +354,41 @@ def decompose(a: LinkedTrace, launches: Launches, floor: Floor) -> None:
     duration = (calls.end - calls.start)[launches.call]
     launches.dkt = np.where(launches.is_graph, duration, api_floor)
     translated = known(launches.t_dispatch)
+    plain = translated & ~launches.is_graph
     base_dispatch = np.where(
         known(launches.replay_dispatch), launches.replay_dispatch, launches.t_dispatch
     )
-    order = np.argsort(launches.step, kind="stable")
-    borders = np.flatnonzero(np.diff(launches.step[order])) + 1
-    for places in np.split(order, borders) if len(order) else ():  # one step's launches each
-        here = places[translated[places]]
-        launches.t_base[places] = _base(launches, here, base_dispatch, "is_library")
-        paper = _base(launches, here, base_dispatch, "is_library_paper")
-        launches.dct[here] = _dct(launches, here, launches.t_base[here], launches.is_library)
-        launches.dct_paper[here] = _dct(
-            launches, here, np.full(len(here), paper, np.int64), launches.is_library_paper
-        )
+    _, step = ordinals(launches.step)
+    launches.t_base = _base(step, ~launches.is_library & plain, base_dispatch)
+    paper_base = _base(step, ~launches.is_library_paper & plain, base_dispatch)
+    dct = _dct(launches, launches.t_base, launches.is_library)
+    dct_paper = _dct(launches, paper_base, launches.is_library_paper)
+    launches.dct = np.where(translated, dct, launches.dct)
+    launches.dct_paper = np.where(translated, dct_paper, launches.dct_paper)
     both = translated & known(launches.dct)
     launches.dft[both] = (launches.t_py + launches.t_dispatch - launches.dct)[both]
     measured = known(launches.replay_launch) & known(launches.dkt) & ~launches.is_graph
     launches.dkt_fw[measured] = np.maximum(launches.replay_launch - launches.dkt, 0)[measured]
 
 
-def _base(launches: Launches, here: Ints, dispatch: Ints, rule: str) -> int:
-    plain = here[~getattr(launches, rule)[here] & ~launches.is_graph[here]]
-    return median_ns(dispatch[plain]) if len(plain) else UNKNOWN
+def _base(step: Ints, where: Bools, dispatch: Ints) -> Ints:
+    """T_base of each launch: the median of its step's, to the nearest ns, half up; of those
+    `where`. UNKNOWN if there is none.
+
+    Args:
+        step: From 0 on.
+    """
+    steps = int(step.max(initial=-1)) + 1
+    of_step, values = step[where], dispatch[where]
+    order = np.lexsort((values, of_step))
+    first = np.searchsorted(of_step[order], np.arange(steps))
+    number = np.bincount(of_step, minlength=steps)
+    values = np.append(values[order], 0)
+    upper = values[np.minimum(first + number // 2, len(values) - 1)]
+    lower = values[np.maximum(first + (number - 1) // 2, 0)]
+    return np.where(number > 0, (lower + upper + 1) // 2, UNKNOWN)[step]
 
 
-def _dct(launches: Launches, here: Ints, base: Ints, library: Bools) -> Ints:
-    above = np.maximum(launches.t_dispatch[here] - base, 0)
-    unknown = library[here] & (base == UNKNOWN)
-    return np.where(unknown, UNKNOWN, np.where(library[here], above, 0))
+def _dct(launches: Launches, base: Ints, library: Bools) -> Ints:
+    above = np.maximum(launches.t_dispatch - base, 0)
+    return np.where(library, np.where(base == UNKNOWN, UNKNOWN, above), 0)

@@ -6,28 +6,15 @@ columns of links are empty until `links.py` and `steps.py` fill them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzer.attribution import classification
-from analyzer.attribution.intervals import Bools, Ints, ordinals
+from analyzer.attribution.intervals import Bools, Ints
 from analyzer.attribution.step_dialects import StepMark
-from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_EXTERNAL
-from analyzer.trace.duplicates import repeated
 from analyzer.trace.events import (
-    ANNOTATION_CATEGORIES,
-    DEVICE_CATEGORIES,
-    OLD_OP_CATEGORIES,
-    OP_CATEGORIES,
-    PYTHON_CATEGORIES,
     Trace,
     Unread,
-    is_call_category,
-    is_known_category,
-    unread,
 )
 
 DEVICE_KINDS = ("kernel", "memcpy", "memset", "mtia", "graph")
@@ -98,6 +85,7 @@ class Calls:
     step: Ints = field(default_factory=_unlinked)
     device_events: Ints = field(default_factory=_unlinked)
     capture: Ints = field(default_factory=_unlinked)
+    copy_wait: Ints = field(default_factory=_unlinked)  # from its start, for earlier device work
 
 
 @dataclass
@@ -107,12 +95,13 @@ class DeviceEvents:
     Attributes:
         kind: Place in DEVICE_KINDS.
         dur: As written; `end` is `start` where the time is bad.
+        shape: Text of `trace.columns.collective`, for a collective's kernel.
         lane: Ordinal of (device, stream).
         capture_thread, capture_start: Where and when its graph node was captured, if the trace
             tells; else thread -1.
         call, op: The call that started it, and that call's op.
         replay_op, replay_shape: String ids of the name and the shapes of the op that launched it
-            when its graph was captured.
+            when its graph was captured, or that it names itself.
         graph_index: Place among the events of its graph launch.
     """
 
@@ -131,12 +120,13 @@ class DeviceEvents:
     bytes: Ints
     has_bytes: Bools
     config: Ints
+    shape: Ints
     lane: Ints
     capture_thread: Ints
     capture_start: Ints
+    replay_op: Ints
     call: Ints = field(default_factory=_unlinked)
     op: Ints = field(default_factory=_unlinked)
-    replay_op: Ints = field(default_factory=_unlinked)
     replay_shape: Ints = field(default_factory=_unlinked)
     graph_index: Ints = field(default_factory=_unlinked)
     step: Ints = field(default_factory=_unlinked)
@@ -191,6 +181,23 @@ class StepSource:
 
 
 @dataclass
+class Annotations:
+    """The annotations of a trace, bad times left out.
+
+    Attributes:
+        name: The string id of each.
+        is_step: The format itself calls it a step.
+    """
+
+    names: list[str]
+    name: Ints
+    start: Ints
+    end: Ints
+    thread: Ints
+    is_step: Bools
+
+
+@dataclass
 class LinkedTrace:
     """One trace, linked.
 
@@ -199,6 +206,7 @@ class LinkedTrace:
         steps: In order of start; `[whole]` if nothing marks steps.
         whole: The window of all events with sound times.
         step_source: What told the steps.
+        unread: What of the trace is in none of the columns.
     """
 
     trace: Trace
@@ -209,241 +217,6 @@ class LinkedTrace:
     steps: list[Step]
     whole: Step
     python: PythonFunctions
-    step_source: StepSource
-
-
-@dataclass
-class Annotations:
-    """The annotations of a trace, bad times left out."""
-
-    names: list[str]
-    start: Ints
-    end: Ints
-    thread: Ints
-
-
-def split_by_class(trace: Trace) -> tuple[LinkedTrace, Annotations, Unread]:
-    """Return the rows by class, in narrow columns; nothing is linked yet.
-
-    An event that stands twice counts once. A call of an unknown category is known by what it
-    launches.
-    """
-    twice = repeated(trace.rows)
-    if twice.any():
-        trace.rows = trace.rows[~twice]
-    rows = _Rows.of(trace)
-    ranges = _old_ranges(rows)
-    op_places = rows.places(OP_CATEGORIES)
-    device = _device_events(rows, rows.places(DEVICE_CATEGORIES))
-    odd = _unknown_calls(rows, device)
-    call_places = rows.places([name for name in rows.categories.values() if is_call_category(name)])
-    ops = _ops(rows, op_places[~np.isin(op_places, ranges)] if len(ranges) else op_places)
-    calls = _calls(rows, _together(call_places, odd))
-    python = _python_functions(rows, rows.places(PYTHON_CATEGORIES))
-    whole = _whole(ops, calls, device)
-    source = StepSource("trace")
-    linked = LinkedTrace(trace, rows.threads, ops, calls, device, [], whole, python, source)
-    annotations = _annotations(rows, _together(rows.places(ANNOTATION_CATEGORIES), ranges))
-    taken = Counter(rows.categories[i] for i in rows.column("category", odd).tolist())
-    return linked, annotations, unread(trace, taken, int(twice.sum()))
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of a trace, with columns that all classes share.
-
-    Attributes:
-        categories: As of `Trace.categories`.
-        end: `start` where the time is bad.
-        thread: Place in `threads`.
-    """
-
-    trace: Trace
-    categories: dict[int, str]
-    start: Ints
-    dur: Ints
-    end: Ints
-    bad: Bools
-    thread: Ints
-    threads: list[tuple[str, str]]
-
-    @classmethod
-    def of(cls, trace: Trace) -> _Rows:
-        start, dur = trace.rows["ts"].astype(np.int64), trace.rows["dur"].astype(np.int64)
-        bad = _bad_times(start, dur)
-        end = start + np.where(bad, 0, dur)
-        return cls(trace, trace.categories(), start, dur, end, bad, *_threads(trace))
-
-    def places(self, categories: Collection[str]) -> Ints:
-        """Which rows are of some categories."""
-        ids = [i for i, name in self.categories.items() if name in categories]
-        return np.flatnonzero(np.isin(self.trace.rows["category"], ids))
-
-    def column(self, name: str, at: Ints) -> Ints:
-        return self.trace.rows[name][at].astype(np.int64)
-
-    def has(self, flag: int, at: Ints) -> Bools:
-        return (self.trace.rows["flags"][at] & flag) != 0
-
-    def classified(self, at: Ints, classify: Callable[[str], int]) -> Ints:
-        """What the names of rows say, looked up once a name."""
-        ids, inverse = ordinals(self.column("name", at))
-        strings: list[str] = [self.trace.strings[i] for i in ids.tolist()]
-        return np.array([classify(text) for text in strings], np.int64)[inverse]
-
-
-def _together(places: Ints, more: Ints) -> Ints:
-    """Two sets of places without a common one, in order."""
-    return np.sort(np.concatenate((places, more))) if len(more) else places
-
-
-def _old_ranges(rows: _Rows) -> Ints:
-    """Ranges that a user or the profiler marked, in the operators' category."""
-    at = rows.places(OLD_OP_CATEGORIES)
-    return at[rows.classified(at, classification.is_old_range).astype(bool)]
-
-
-def _unknown_calls(rows: _Rows, device: DeviceEvents) -> Ints:
-    """Events of unknown categories that launch by their name, or own a device event."""
-    at = rows.places([name for name in rows.categories.values() if not is_known_category(name)])
-    launch = rows.classified(at, _launch_kind)
-    by_name = np.isin(launch, [classification.LAUNCH_KINDS.index(k) for k in ("kernel", "graph")])
-    correlation = _correlation(rows, at)
-    return at[by_name | ((correlation > 0) & np.isin(correlation, device.correlation))]
-
-
-def _ops(rows: _Rows, at: Ints) -> Ops:
-    return Ops(
-        index=rows.column("index", at),
-        thread=rows.thread[at],
-        name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
-        bad=rows.bad[at],
-        region=rows.classified(at, classification.is_region).astype(bool),
-        external=rows.column("external", at),
-        has_external=rows.has(HAS_EXTERNAL, at),
-        shape=rows.column("shape", at),
-    )
-
-
-def _calls(rows: _Rows, at: Ints) -> Calls:
-    return Calls(
-        index=rows.column("index", at),
-        thread=rows.thread[at],
-        name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
-        bad=rows.bad[at],
-        account=rows.classified(at, _account),
-        kind=rows.classified(at, _launch_kind),
-        no_translation=rows.classified(at, classification.is_no_translation).astype(bool),
-        correlation=_correlation(rows, at),
-        external=rows.column("external", at),
-        has_external=rows.has(HAS_EXTERNAL, at),
-        kernel_name=rows.column("kernel", at),
-    )
-
-
-def _account(name: str) -> int:
-    return classification.ACCOUNTS.index(classification.account_of_call(name))
-
-
-def _launch_kind(name: str) -> int:
-    return classification.LAUNCH_KINDS.index(classification.launch_kind(name))
-
-
-def _correlation(rows: _Rows, at: Ints) -> Ints:
-    """The correlation id of each row; 0, which no event has, for none and for a negative one."""
-    has = rows.has(HAS_CORRELATION, at)
-    return np.where(has, np.maximum(rows.column("correlation", at), 0), 0)
-
-
-def _device_events(rows: _Rows, at: Ints) -> DeviceEvents:
-    category = rows.trace.rows["category"][at]
-    kind = np.zeros(len(at), np.int64)
-    for i, name in rows.categories.items():
-        if name in DEVICE_CATEGORIES:
-            kind[category == i] = DEVICE_KINDS.index(DEVICE_CATEGORIES[name])
-    # A format may name device and stream as process and thread only.
-    device, stream = rows.column("device", at), rows.column("stream", at)
-    device = np.where(device >= 0, device, rows.column("pid", at))
-    stream = np.where(stream >= 0, stream, rows.column("tid", at))
-    _, lane = ordinals((device << 32) | (stream & 0xFFFFFFFF))
-    captured_in = rows.trace.captured_in
-    captured = np.full(len(at), -1, np.int64) if captured_in is None else captured_in[at]
-    return DeviceEvents(
-        index=rows.column("index", at),
-        kind=kind,
-        name=rows.column("name", at),
-        device=device,
-        stream=stream,
-        start=rows.start[at],
-        dur=rows.dur[at],
-        end=rows.end[at],
-        bad=rows.bad[at],
-        correlation=_correlation(rows, at),
-        external=rows.column("external", at),
-        has_external=rows.has(HAS_EXTERNAL, at),
-        bytes=rows.column("bytes", at),
-        has_bytes=rows.has(HAS_BYTES, at),
-        config=rows.column("config", at),
-        lane=lane,
-        capture_thread=np.where(captured >= 0, rows.thread[captured], -1),
-        capture_start=rows.start[captured],
-    )
-
-
-def _python_functions(rows: _Rows, at: Ints) -> PythonFunctions:
-    return PythonFunctions(
-        index=rows.column("index", at),
-        thread=rows.thread[at],
-        name=rows.column("name", at),
-        start=rows.start[at],
-        dur=rows.dur[at],
-    )
-
-
-def _annotations(rows: _Rows, at: Ints) -> Annotations:
-    at = at[~rows.bad[at]]
-    strings = rows.trace.strings
-    names: list[str] = [strings[i] for i in rows.column("name", at).tolist()]
-    return Annotations(names, rows.start[at], rows.end[at], rows.thread[at])
-
-
-def _bad_times(start: Ints, duration: Ints) -> Bools:
-    """Events whose clock is lost: negative, absurdly long, or far from all others."""
-    if not len(start):
-        return np.empty(0, bool)
-    middle = int(np.median(start[duration >= 0])) if (duration >= 0).any() else 0
-    # Unsigned distance: the difference of two int64 can overflow.
-    far = (start > middle + LOST_CLOCK_NS) | (start < middle - LOST_CLOCK_NS)
-    return (duration < 0) | (duration > LOST_CLOCK_NS) | far
-
-
-def _threads(trace: Trace) -> tuple[Ints, list[tuple[str, str]]]:
-    rows = trace.rows
-    key = (rows["pid"].astype(np.int64) << 32) | (rows["tid"].astype(np.int64) & 0xFFFFFFFF)
-    keys, inverse = ordinals(key)
-
-    def text(i: int) -> str:
-        return trace.strings[i] if i >= 0 else ""
-
-    pairs = [
-        (text(k >> 32), text(k & 0xFFFFFFFF if k & 0xFFFFFFFF != 0xFFFFFFFF else -1))
-        for k in keys.tolist()
-    ]
-    return inverse, pairs
-
-
-def _whole(ops: Ops, calls: Calls, device: DeviceEvents) -> Step:
-    starts: list[int] = []
-    ends: list[int] = []
-    for table in (ops, calls, device):
-        good = ~table.bad
-        if good.any():
-            starts.append(int(table.start[good].min()))
-            ends.append(int(table.end[good].max()))
-    return Step("trace", "trace", 0, min(starts, default=0), max(ends, default=0))
+    annotations: Annotations
+    unread: Unread
+    step_source: StepSource = field(default_factory=lambda: StepSource("trace"))

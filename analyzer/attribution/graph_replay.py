@@ -80,7 +80,11 @@ def resolve_replay_ops(target: LinkedTrace, captured: Sequence[Captured]) -> Non
             trace.strings.append(text)
         return ids[text]
 
-    by_node = int((device.replay_op[members] >= 0).sum())
+    has_op = device.replay_op[members] >= 0
+    if has_op.all() and (device.capture_thread[members] < 0).all():
+        trace.findings.append(evidence.found("graph_ops_named", len(members)))
+        return
+    by_node = int(has_op.sum())
     resolved = by_name = left_over = 0
     last = -1
     for i in np.argsort(calls.start[replays], kind="stable").tolist():

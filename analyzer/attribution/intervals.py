@@ -1,11 +1,13 @@
 """Sets of half-open intervals in integer nanoseconds, as sorted arrays. Nothing here knows of
-traces.
+traces; of `analyzer.trace` only compiled code is used.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
+from analyzer.trace import native_scanner
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -77,7 +79,14 @@ class Measure:
 
     def within(self, start: Ints, end: Ints) -> Ints:
         """Length of the set inside each [start, end)."""
-        return self.up_to(end) - self.up_to(start)
+        if not len(start):
+            return np.zeros(0, np.int64)
+        # As a rule one window ends where the next begins.
+        before = self.up_to(start)
+        after = np.append(before[1:], self.up_to(end[-1:]))
+        apart = np.flatnonzero(end[:-1] != start[1:])
+        after[apart] = self.up_to(end[apart])
+        return after - before
 
     def inverse(self, measure: Ints) -> Ints:
         """The first time by which the set has that length; for measures below the total."""
@@ -127,15 +136,21 @@ class Nest:
         return thread.astype(np.int64) * (self._span + 1) + shifted
 
     def _parents(self) -> Ints:
-        """The last earlier interval still open at each start, by pointer jumping (few rounds)."""
+        """The last earlier interval still open at each start."""
         n = len(self._start)
-        # Slot 0 is a sentinel that never ends; slot i + 1 is interval i.
-        end = np.concatenate(([np.iinfo(np.int64).max], self._end))
+        if library := native_scanner.library():
+            found, stack = np.empty(n, np.int64), np.empty(n, np.int64)
+            arrays = (self._start, self._end, found, stack)
+            start, end, parents, spare = (array.ctypes.data for array in arrays)
+            library.hb_parents(start, end, n, parents, spare)
+            return found
+        # By pointer jumping (few rounds). Slot 0 never ends; slot i + 1 is interval i.
+        ends = np.concatenate(([np.iinfo(np.int64).max], self._end))
         parent = np.arange(-1, n, dtype=np.int64)
         parent[0] = 0
         active = np.arange(1, n + 1)
         while len(active):
-            dead = end[parent[active]] <= self._start[active - 1]
+            dead = ends[parent[active]] <= self._start[active - 1]
             active = active[dead]
             parent[active] = parent[parent[active]]
         return parent[1:] - 1
@@ -181,10 +196,90 @@ class Nest:
 
 def ordinals(values: Ints) -> tuple[Ints, Ints]:
     """The distinct values, sorted, and for each value its place among them."""
-    distinct = np.unique(values)
-    if len(distinct) and int(distinct[-1]) - int(distinct[0]) < 4 * len(values) + 1024:
-        # A table of all values between least and greatest is small: look up instead of searching.
-        table = np.zeros(int(distinct[-1]) - int(distinct[0]) + 1, np.int64)
-        table[distinct - distinct[0]] = np.arange(len(distinct))
-        return distinct, table[values - distinct[0]]
-    return distinct, np.searchsorted(distinct, values)
+    if not len(values):
+        return values.astype(np.int64), np.empty(0, np.int64)
+    least, most = int(values.min()), int(values.max())
+    if most - least >= 4 * len(values) + 1024:
+        distinct = np.unique(values)
+        return distinct, np.searchsorted(distinct, values)
+    # A table of all values between least and greatest is small: look up instead of searching.
+    from_least = values - least
+    seen = np.zeros(most - least + 1, bool)
+    seen[from_least] = True
+    return np.flatnonzero(seen) + least, (np.cumsum(seen) - 1)[from_least]
+
+
+def spread(low: Ints, size: Ints) -> Ints:
+    """The numbers of all ranges [low, low + size), one range after the other."""
+    before = np.cumsum(size) - size
+    return np.repeat(low - before, size) + np.arange(int(size.sum()))
+
+
+class Groups:
+    """Rows by group: what each group has of a column. Rows outside [0, number) are in none."""
+
+    def __init__(self, group: Ints, number: int) -> None:
+        self.number = number
+        self._group = group
+        self._order = _in_order(group)
+        self._borders = np.searchsorted(group[self._order], np.arange(number + 1))
+
+    def places(self, i: int) -> Ints:
+        """The rows of a group, in their order."""
+        return self._order[self._borders[i] : self._borders[i + 1]]
+
+    def members(self, where: Bools) -> tuple[Ints, Ints]:
+        """(group, row) of each row that is in a group and `where`, by group."""
+        rows = self._order[self._borders[0] : self._borders[-1]]
+        rows = rows[where[rows]]
+        return self._group[rows], rows
+
+    def sizes(self) -> Ints:
+        return np.diff(self._borders)
+
+    def counts(self, where: Bools) -> Ints:
+        """Number of rows of each group that are `where`."""
+        group = self._group[where]
+        return np.bincount(group[(group >= 0) & (group < self.number)], minlength=self.number)
+
+    def sums(self, values: Ints, where: Bools | None = None) -> Ints:
+        """The sum of each group's values, exact; of those `where`."""
+        values = values if where is None else np.where(where, values, 0)
+        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(values[self._order])))
+        return before[self._borders[1:]] - before[self._borders[:-1]]
+
+    def common(self, values: Ints, unknown: int) -> tuple[Ints, Bools]:
+        """The value that all rows of a group have, and whether there is one that is known."""
+        ordered = values[self._order]
+        first = np.append(ordered, unknown)[self._borders[:-1]]
+        group, rows = self.members(np.ones(len(values), bool))
+        other = Groups(group, self.number).counts(values[rows] != first[group])
+        return first, (self.sizes() > 0) & (other == 0) & (first != unknown)
+
+
+def covered_by_group(group: Ints, start: Ints, end: Ints) -> Ints:
+    """What each interval adds to the union of those of its group that begin before it.
+
+    Args:
+        group: Sorted.
+    """
+    order = _in_order(group, start)
+    group, start, end = group[order], start[order], end[order]
+    reach = running_max(group, end)
+    same = np.concatenate(([False], group[1:] == group[:-1])) if len(group) else np.empty(0, bool)
+    before = np.where(same, np.concatenate((end[:1], reach[:-1])), start)
+    result = np.empty(len(order), np.int64)
+    result[order] = np.maximum(end - np.maximum(start, before), 0)
+    return result
+
+
+def running_max(group: Ints, values: Ints) -> Ints:
+    """The greatest value of each row's group so far; `group` is sorted."""
+    if not len(group) or group[0] == group[-1]:
+        return np.maximum.accumulate(values)
+    # By rank: a value and its group may not fit one number.
+    by_value = np.argsort(values, kind="stable")
+    rank = np.empty(len(values), np.int64)
+    rank[by_value] = np.arange(len(values))
+    number = len(values) * ordinals(group)[1]
+    return values[by_value[np.maximum.accumulate(number + rank) - number]]

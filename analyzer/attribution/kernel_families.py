@@ -21,7 +21,7 @@ _RULES: tuple[tuple[str, str], ...] = (
         "communication",
         r"nccl\w*|rccl\w*|nvshmem\w*|rocshmem\w*|mscclpp\w*|deep ep|all ?reduce|all ?gather"
         r"|reduce ?scatter|all ?to ?all|all2 ?all|a2 ?a|cross device reduce|quick ?reduce"
-        r"|(?:one|two) ?shot|lamport|send ?recv|multimem|symm mem|userbuffers",
+        r"|hcom|hccl|(?:one|two) ?shot|lamport|send ?recv|multimem|symm mem|userbuffers",
     ),
     (
         "attention",
@@ -76,7 +76,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         "gemm",
-        r"(?!fbgemm|gemma)\w*gemm\w*|nvjet|cijk|cublas\w*|\w*xmma|\w*matmul\w*|bmm\w*"
+        r"(?!fbgemm|gemma)\w*gemm\w*|nvjet|cijk|cublas\w*|\w*xmma|\w*mat ?mul\w*|bmm\w*"
         r"|(?:add|grouped |scaled )?mm|w?gmma|wmma|split ?k\w*|tensorop|mfma|marlin|machete"
         r"|awq|gptq|exllama|flatmm\w*|fmoe\w*|mul mat\w*|fused moe"
         r"|moe (?:mm|stage ?\d|up|down|kernel|ck)|(?:linear|experts) rows|(?:sg|bg)mv"
@@ -90,7 +90,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         "elementwise",  # a gated activation that also quantises
-        r"act and mul|act(?:ivation|ivate)?|\w*silu\w*|\w*gelu\w*|\w*relu\w*|swiglu\w*|geglu"
+        r"act and mul|act(?:ivation|ivate)?|\w*silu\w*|\w*gelu\w*|\w*relu\w*|swi ?glu\w*|geglu"
         r"|softplus|gate rows|sum pairs|gated act\w*",
     ),
     (

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.attribution import classification, evidence, steps
+from analyzer.attribution.event_classes import split_by_class
 from analyzer.attribution.events import (
     DEVICE_KINDS,
     Calls,
     DeviceEvents,
     LinkedTrace,
     Ops,
-    split_by_class,
 )
 from analyzer.attribution.intervals import Ints, Nest
 from analyzer.trace.events import Trace
+
+_NEVER = np.iinfo(np.int64).min
 
 
 def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
@@ -32,16 +34,16 @@ def link_trace(trace: Trace, step_globs: Sequence[str] = ()) -> LinkedTrace:
 
     Findings about times, links and steps are added to `trace.findings`.
     """
-    linked, annotations, unread = split_by_class(trace)
-    trace.rows, trace.captured_in = np.array(trace.rows[:0]), None
-    evidence.check_events(trace, unread)
+    linked = split_by_class(trace)
+    trace.rows, trace.captured_in, trace.named_ops = np.array(trace.rows[:0]), None, None
+    evidence.check_events(trace, linked.unread)
     evidence.check_times(linked)
     ops, nest = _link_ops(linked.ops)
     _link_calls(linked.ops, linked.calls, ops, nest)
     _link_device(linked.calls, linked.device)
     _link_captured(linked.ops, linked.device, ops, nest)
     _mark_captures(trace, linked.calls)
-    steps.find_steps(linked, annotations, step_globs)
+    steps.find_steps(linked, step_globs)
     steps.assign_steps(linked)
     steps.measure_coverage(linked)
     evidence.check_links(linked)
@@ -88,10 +90,12 @@ def _link_device(calls: Calls, device: DeviceEvents) -> None:
     linked = device.call[device.call >= 0]
     calls.device_events = np.bincount(linked, minlength=len(calls.start)).astype(np.int64)
     _mark_launches(calls, device)
+    _mark_copy_waits(calls, device)
     device.op = np.where(device.call >= 0, calls.op[device.call] if len(calls.op) else -1, -1)
-    device.replay_op = np.full(len(device.start), -1, np.int64)
     device.replay_shape = np.full(len(device.start), -1, np.int64)
     _number_graph_events(calls, device)
+    # Outside graphs the op around the call is the one.
+    device.replay_op[(device.op >= 0) & (device.graph_index < 0)] = -1
 
 
 def _link_captured(ops: Ops, device: DeviceEvents, real: Ints, nest: Nest) -> None:
@@ -133,6 +137,33 @@ def _mark_launches(calls: Calls, device: DeviceEvents) -> None:
     calls.kind[unnamed] = classification.LAUNCH_KINDS.index("kernel")
     calls.account[unnamed] = classification.ACCOUNTS.index("launch")
     calls.no_translation[unnamed] = False
+
+
+def _mark_copy_waits(calls: Calls, device: DeviceEvents) -> None:
+    """How long each copy that ended on the host after it had ended on the device waited for its
+    turn: from the call's start to the end of what its device had begun before the copy.
+    """
+    calls.copy_wait = np.zeros(len(calls.start), np.int64)
+    sound = np.flatnonzero(~device.bad)
+    memory = classification.ACCOUNTS.index("memory")
+    own = sound[device.call[sound] >= 0]
+    own = own[(calls.account == memory)[device.call[own]]]
+    # The first event of each call: a copy may be made in parts.
+    own = own[np.lexsort((device.start[own], device.call[own]))]
+    called, first = np.unique(device.call[own], return_index=True)
+    last_end = np.maximum.reduceat(device.end[own], first) if len(own) else device.end[own]
+    first = own[first]
+    turn = device.start[first]
+    for one in np.unique(device.device[first]).tolist():
+        others = sound[device.device[sound] == one]
+        others = others[np.argsort(device.start[others], kind="stable")]
+        reach = np.concatenate(([_NEVER], np.maximum.accumulate(device.end[others])))
+        mine = device.device[first] == one
+        earlier = reach[np.searchsorted(device.start[others], turn[mine])]
+        turn[mine] = np.minimum(turn[mine], earlier)
+    start, end = calls.start[called], calls.end[called]
+    waited = np.minimum(turn, end) - start
+    calls.copy_wait[called] = np.where(end >= last_end, np.maximum(waited, 0), 0)
 
 
 def _number_graph_events(calls: Calls, device: DeviceEvents) -> None:

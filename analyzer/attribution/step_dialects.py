@@ -210,16 +210,22 @@ TEXTS = (
     ),
 )
 
+# Whether any row matches: one look at a text, of which most are no marks.
+_ANY = re.compile(
+    "|".join(f"(?:{re.sub(r'[(][?]P<[a-z_]+>', '(?:', row.pattern.pattern)})" for row in TEXTS),
+    re.DOTALL,
+)
 _PAIR = re.compile(r"\b(\w+)=(\d+)")
 
 
 @lru_cache(maxsize=65_536)
 def parse(text: str) -> StepMark | None:
     """What a mark's text says; None if no engine that is known here writes it."""
-    for row in TEXTS:
-        if match := row.pattern.fullmatch(text.strip()):
-            return _mark(row, match)
-    return None
+    text = text.strip()
+    if not _ANY.fullmatch(text):
+        return None
+    matches = ((row, row.pattern.fullmatch(text)) for row in TEXTS)
+    return next(_mark(row, match) for row, match in matches if match)
 
 
 def _mark(row: _Text, match: re.Match[str]) -> StepMark:

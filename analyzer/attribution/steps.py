@@ -20,6 +20,7 @@ from analyzer.attribution.events import Annotations, LinkedTrace, Step, StepSour
 from analyzer.attribution.intervals import Bools, Ints, Measure, Nest
 from analyzer.attribution.repetition import find_repetition
 from analyzer.attribution.step_dialects import CAPTURE, ENGINES, IDLE, StepMark
+from analyzer.trace.events import Finding
 
 COLLECTOR, ASKED, PROFILER, REPETITION, WHOLE = (
     "hostbound",
@@ -33,7 +34,7 @@ SOURCES = (COLLECTOR, ASKED, *ENGINES, PROFILER, REPETITION, WHOLE)
 PHASES = ("prefill", "decode", "capture")
 
 
-def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> None:
+def find_steps(linked: LinkedTrace, patterns: Sequence[str]) -> None:
     """Fill `linked.steps`, and say in `linked.step_source` what told them.
 
     Args:
@@ -41,6 +42,7 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
 
     Adds findings: patterns that match nothing or are not followed, marks that are no steps.
     """
+    annotations = linked.annotations
     own = _matching(annotations, ("hostbound.*",))
     asked = _matching(annotations, patterns) if patterns else []
     marks = _engine_marks(annotations)
@@ -58,7 +60,7 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
     # A profiler that records an engine's capture of graphs counts a step of its own.
     elif any(mark.phase == CAPTURE for mark in marks.values()):
         steps = []
-    elif profiled := _matching(annotations, ("ProfilerStep#*",)):
+    elif profiled := _profiled(annotations):
         source, steps = PROFILER, [_step(annotations, i) for i in profiled]
     elif found := find_repetition(linked):
         linked.steps = found.steps
@@ -74,6 +76,13 @@ def find_steps(linked: LinkedTrace, annotations: Annotations, patterns: Sequence
     if patterns and not asked:
         linked.trace.findings.append(_no_match(linked, annotations, patterns))
     _say_apart(linked, annotations, marks)
+
+
+def _profiled(annotations: Annotations) -> list[int]:
+    """The steps that a profiler was told of."""
+    return np.flatnonzero(annotations.is_step).tolist() or _matching(
+        annotations, ("ProfilerStep#*",)
+    )
 
 
 def _matching(annotations: Annotations, patterns: Sequence[str]) -> list[int]:
@@ -172,9 +181,7 @@ def _holds(parent: Ints, inner: Bools) -> Bools:
     return holds
 
 
-def _no_match(
-    linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]
-) -> evidence.Finding:
+def _no_match(linked: LinkedTrace, annotations: Annotations, patterns: Sequence[str]) -> Finding:
     seen = sorted({re.sub(r"\d+", "N", name) for name in annotations.names})[:8]
     has = f"It has: {', '.join(seen)}" if seen else "It has no annotations"
     asked = ", ".join(patterns)
@@ -239,18 +246,19 @@ def between_steps(linked: LinkedTrace, busy: Measure | None) -> list[Between | N
     found: list[Between | None] = [None] * len(linked.steps)
     if not len(linked.device.start):
         busy = None
-    last: dict[int, int] = {}
-    for i, step in enumerate(linked.steps):
-        before = last.get(step.thread)
-        last[step.thread] = i
-        if before is None:
-            continue
-        earlier = linked.steps[before]
-        low, high = earlier.end, max(step.start, earlier.end)
-        exposed: int | None = None
-        if busy is not None:
-            exposed = high - low - int(busy.within(np.array([low]), np.array([high]))[0])
-        found[before] = Between(step.start - earlier.start, step.start - low, exposed)
+    start = np.array([step.start for step in linked.steps], np.int64)
+    end = np.array([step.end for step in linked.steps], np.int64)
+    thread = np.array([step.thread for step in linked.steps], np.int64)
+    order = np.argsort(thread, kind="stable")
+    same = thread[order][1:] == thread[order][:-1]
+    earlier, later = order[:-1][same], order[1:][same]
+    low, high = end[earlier], np.maximum(start[later], end[earlier])
+    exposed: list[int | None] = [None] * len(earlier)
+    if busy is not None:
+        exposed = (high - low - busy.within(low, high)).tolist()
+    period, ns = start[later] - start[earlier], start[later] - low
+    for at, i in enumerate(earlier.tolist()):
+        found[i] = Between(int(period[at]), int(ns[at]), exposed[at])
     return found
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
 from analyzer.attribution import classification
 from analyzer.attribution.decomposition import UNKNOWN, Floor, Launches, known
 from analyzer.attribution.events import DEVICE_KINDS, Calls, DeviceEvents, LinkedTrace, Ops
-from analyzer.attribution.intervals import Ints, length, union
+from analyzer.attribution.intervals import Bools, Groups, Ints, covered_by_group, ordinals
 from analyzer.attribution.ledger import Window
 
 _KERNEL_LAUNCH = classification.LAUNCH_KINDS.index("kernel")
@@ -93,159 +93,155 @@ def of_step(
     A trace without any launch call measured no launch, one without any device event no device:
     their times are unknown, not 0.
     """
-    everything = _Events(launches, a.device, a.calls, a.ops)
-    if number is None:
-        return _totals(everything, everything.measured(), floor, wall_ns, window, is_whole=True)
-    places = [np.flatnonzero(table.step == number) for table in everything.tables]
-    return _totals(everything.at(places), everything.measured(), floor, wall_ns, window)
+
+    def group(table: _Table) -> Ints:
+        return np.zeros(len(table.step), np.int64) if number is None else table.step - number
+
+    # Of the groups only the one of number 0 is asked for.
+    parts = _Parts(*(Groups(group(table), 1) for table in (launches, a.device, a.calls, a.ops)))
+    (total,) = _totals(a, launches, floor, parts, [wall_ns], [window], is_whole=number is None)
+    return total
 
 
 def of_steps(
     a: LinkedTrace, launches: Launches, floor: Floor, windows: Sequence[Window]
 ) -> list[Totals]:
-    """Totals of each step, as `of_step` gives them; the events are sorted by step once."""
-    everything = _Events(launches, a.device, a.calls, a.ops)
-    measured = everything.measured()
-    groups = [_by_step(table.step, len(a.steps)) for table in everything.tables]
-    return [
-        _totals(everything.at(places), measured, floor, step.end - step.start, window)
-        for step, window, *places in zip(a.steps, windows, *groups, strict=True)
-    ]
+    """Totals of each step, as `of_step` gives them; all at once."""
+    tables = (launches, a.device, a.calls, a.ops)
+    parts = _Parts(*(Groups(table.step, len(a.steps)) for table in tables))
+    walls = [step.end - step.start for step in a.steps]
+    return _totals(a, launches, floor, parts, walls, windows)
 
 
-def _by_step(step: Ints, steps: int) -> list[Ints]:
-    """Places of the events of each step."""
-    order = np.argsort(step, kind="stable")
-    border = np.searchsorted(step[order], np.arange(steps + 1))
-    return [order[border[i] : border[i + 1]] for i in range(steps)]
+_Table = Launches | DeviceEvents | Calls | Ops
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """What a trace has at all: without it a sum is unknown, not 0."""
+class _Parts:
+    """The events of a trace by step, each table's."""
 
-    launches: bool
-    device: bool
-    replays: bool
-
-
-@dataclass(frozen=True)
-class _Events:
-    """The events of a trace, or some of them."""
-
-    launches: Launches
-    device: DeviceEvents
-    calls: Calls
-    ops: Ops
-
-    @property
-    def tables(self) -> tuple[Launches, DeviceEvents, Calls, Ops]:
-        return self.launches, self.device, self.calls, self.ops
-
-    def measured(self) -> _Measured:
-        return _Measured(
-            launches=bool(np.isin(self.calls.kind, (_KERNEL_LAUNCH, _GRAPH)).any()),
-            device=bool(len(self.device.start)),
-            replays=bool(known(self.launches.replay_launch).any()),
-        )
-
-    def at(self, places: Sequence[Ints]) -> _Events:
-        """The events at places of each table, in the order of `tables`."""
-        launches, device, calls, ops = places
-        return _Events(
-            _taken(self.launches, launches),
-            _taken(self.device, device),
-            _taken(self.calls, calls),
-            _taken(self.ops, ops),
-        )
-
-
-_Table = TypeVar("_Table", Launches, DeviceEvents, Calls, Ops)
-
-
-def _taken(table: _Table, places: Ints) -> _Table:
-    columns = {field.name: getattr(table, field.name)[places] for field in fields(table)}
-    return type(table)(**columns)
+    launches: Groups
+    device: Groups
+    calls: Groups
+    ops: Groups
 
 
 def _totals(
-    events: _Events,
-    measured: _Measured,
+    a: LinkedTrace,
+    launches: Launches,
     floor: Floor,
-    wall_ns: int,
-    window: Window,
+    parts: _Parts,
+    walls: Sequence[int],
+    windows: Sequence[Window],
     *,
     is_whole: bool = False,
-) -> Totals:
-    launches, device, calls, ops = events.tables
+) -> list[Totals]:
+    device, calls = a.device, a.calls
+    own, events = parts.launches, parts.device
+    by_name = np.isin(calls.kind, (_KERNEL_LAUNCH, _GRAPH))
+    # What a trace has at all: without it a sum is unknown, not 0.
+    has_launches, has_device = bool(by_name.any()), bool(len(device.start))
     duration = device.end - device.start
     kind = [device.kind == i for i in range(len(DEVICE_KINDS))]
-    orphan = device.call < 0
-    silent = (
-        np.isin(calls.kind, (_KERNEL_LAUNCH, _GRAPH))
-        & (calls.device_events == 0)
-        & (calls.capture < 0)
-    )
-    kt = _sum(launches.dkt) if measured.launches else None
-    with_op = known(launches.t_dispatch)
-    bases = np.unique(launches.t_base)
-    t_py = _sum(launches.t_py[with_op]) if measured.launches else None
-    t_dispatch = _sum(launches.t_dispatch[with_op]) if measured.launches else None
-    orchestration = None if kt is None else (t_py or 0) + (t_dispatch or 0) + kt
+    orphan, outside = device.call < 0, device.step < 0
+    silent = by_name & (calls.device_events == 0) & (calls.capture < 0)
+    with_op, launched = known(launches.t_dispatch), known(launches.t_launch)
     # Replays recorded as one block hide their kernels.
-    is_opaque = bool(kind[DEVICE_KINDS.index("graph")].any())
-    active = int(duration[kind[0]].sum()) if measured.device and not is_opaque else None
-    busy = _busy(device) if measured.device else None
-    outside = device.step < 0
-    whole = is_whole and measured.device
+    opaque = events.counts(kind[DEVICE_KINDS.index("graph")]) > 0
+    whole = is_whole and has_device
+
+    def summed(values: Ints, where: Bools | None = None) -> _Column:
+        """The sum of each step; unknown if one of its values is."""
+        if not has_launches:
+            return [None] * len(walls)
+        missing = ~known(values) if where is None else ~known(values) & where
+        return _column(own.sums(values, where), own.counts(missing) == 0)
+
+    def timed(where: Bools | None, has: bool, but: Bools | None = None) -> _Column:
+        """Device time of each step; unknown if it was not measured, or where `but`."""
+        return _column(events.sums(duration, where), ~but if but is not None and has else has)
+
+    kt, t_py = summed(launches.dkt), summed(launches.t_py, with_op)
+    t_dispatch = summed(launches.t_dispatch, with_op)
+    orchestration = [
+        None if k is None else (p or 0) + (d or 0) + k
+        for k, p, d in zip(kt, t_py, t_dispatch, strict=True)
+    ]
+    # A device that does not tell which of its events are kernels says nothing of them.
+    tells_kernels = bool(kind[0].any() or not kind[DEVICE_KINDS.index("mtia")].any())
+    active = timed(kind[0], has_device and tells_kernels, opaque)
+    busy = _column(_busy(device, events), has_device)
+    counts: dict[str, _Column] = {
+        "kernels": _column(events.counts(kind[0]), ~opaque),
+        "memcpys": events.counts(kind[1]).tolist(),
+        "memsets": events.counts(kind[2]).tolist(),
+        "launches": own.sizes().tolist(),
+        "graph_launches": own.counts(launches.is_graph).tolist(),
+        "launches_without_op": own.counts(~with_op).tolist(),
+        "orphan_device_events": events.counts(orphan).tolist(),
+        "launches_without_device_event": parts.calls.counts(silent).tolist(),
+        "negative_gaps": own.counts(launched & (launches.t_launch < 0)).tolist(),
+        "clean_launches": own.counts(launches.is_clean).tolist(),
+        "bad_time_events": (
+            events.counts(device.bad) + parts.calls.counts(calls.bad) + parts.ops.counts(a.ops.bad)
+        ).tolist(),
+    }
+    columns: dict[str, _Column] = {
+        **counts,
+        "wall_ns": list(walls),
+        "device_active_ns": active,
+        "device_busy_ns": busy,
+        "device_event_sum_ns": timed(None, has_device),
+        "orphan_device_ns": timed(orphan, True),
+        "active_outside_steps_ns": timed(kind[0] & outside, whole and tells_kernels, opaque),
+        "event_sum_outside_steps_ns": timed(outside, whole),
+        "busy_in_window_ns": [window.busy_ns for window in windows],
+        "device_idle_ns": [window.idle_ns for window in windows],
+        "t_py_ns": t_py,
+        "t_dispatch_ns": t_dispatch,
+        "t_base_ns": _column(*own.common(launches.t_base, UNKNOWN)),
+        "ft_ns": summed(launches.dft, with_op),
+        "ct_ns": summed(launches.dct, with_op),
+        "kt_ns": kt,
+        **_above_floor(launches, own, kt),
+        "ct_paper_ns": summed(launches.dct_paper, with_op),
+        "orchestration_ns": orchestration,
+        "tklqt_ns": _column(own.sums(launches.t_launch, launched), has_launches and has_device),
+        "hdbi": [hdbi(*both) for both in zip(active, orchestration, strict=True)],
+        "hdbi_busy": [hdbi(*both) for both in zip(busy, orchestration, strict=True)],
+        "launch_floor_ns": [None if floor.ns == UNKNOWN else floor.ns] * len(walls),
+        "floor_source": [floor.source] * len(walls),
+    }
+    names = [field.name for field in fields(Totals)]
+    return [Totals(*row) for row in zip(*(columns[name] for name in names), strict=True)]
+
+
+def _above_floor(launches: Launches, own: Groups, kt: _Column) -> dict[str, _Column]:
+    """dKT_fw of each step, and its bounds where not every launch was matched."""
+    if not known(launches.replay_launch).any():
+        return {name: [None] * len(kt) for name in ("kt_fw_ns", "kt_fw_low_ns", "kt_fw_high_ns")}
     matched = known(launches.dkt_fw)
-    kt_fw_low = kt_fw_high = kt_fw = None
-    if measured.replays and kt is not None:
-        kt_fw_low = int(launches.dkt_fw[matched].sum())
-        rest = ~matched & ~launches.is_graph & known(launches.t_launch)
-        kt_fw_high = kt_fw_low + int(np.maximum(launches.t_launch - launches.dkt, 0)[rest].sum())
-        kt_fw = kt_fw_low if not (~matched & ~launches.is_graph).any() else None
-    t_launch = launches.t_launch[known(launches.t_launch)]
-    return Totals(
-        kernels=None if is_opaque else int(kind[0].sum()),
-        memcpys=int(kind[1].sum()),
-        memsets=int(kind[2].sum()),
-        launches=len(launches.call),
-        graph_launches=int(launches.is_graph.sum()),
-        launches_without_op=int((~with_op).sum()),
-        orphan_device_events=int(orphan.sum()),
-        launches_without_device_event=int(silent.sum()),
-        negative_gaps=int((t_launch < 0).sum()),
-        clean_launches=int(launches.is_clean.sum()),
-        bad_time_events=int(device.bad.sum() + calls.bad.sum() + ops.bad.sum()),
-        wall_ns=wall_ns,
-        device_active_ns=active,
-        device_busy_ns=busy,
-        device_event_sum_ns=int(duration.sum()) if measured.device else None,
-        orphan_device_ns=int(duration[orphan].sum()),
-        active_outside_steps_ns=(
-            int(duration[kind[0] & outside].sum()) if whole and not is_opaque else None
-        ),
-        event_sum_outside_steps_ns=int(duration[outside].sum()) if whole else None,
-        busy_in_window_ns=window.busy_ns,
-        device_idle_ns=window.idle_ns,
-        t_py_ns=t_py,
-        t_dispatch_ns=t_dispatch,
-        t_base_ns=int(bases[0]) if len(bases) == 1 and bases[0] != UNKNOWN else None,
-        ft_ns=_sum(launches.dft[with_op]) if measured.launches else None,
-        ct_ns=_sum(launches.dct[with_op]) if measured.launches else None,
-        kt_ns=kt,
-        kt_fw_ns=kt_fw,
-        kt_fw_low_ns=kt_fw_low,
-        kt_fw_high_ns=kt_fw_high,
-        ct_paper_ns=_sum(launches.dct_paper[with_op]) if measured.launches else None,
-        orchestration_ns=orchestration,
-        tklqt_ns=int(t_launch.sum()) if measured.launches and measured.device else None,
-        hdbi=hdbi(active, orchestration),
-        hdbi_busy=hdbi(busy, orchestration),
-        launch_floor_ns=None if floor.ns == UNKNOWN else floor.ns,
-        floor_source=floor.source,
-    )
+    rest = ~matched & ~launches.is_graph
+    low = own.sums(launches.dkt_fw, matched)
+    above = np.maximum(launches.t_launch - launches.dkt, 0)
+    high = low + own.sums(above, rest & known(launches.t_launch))
+    is_known = np.array([value is not None for value in kt], bool)
+    return {
+        "kt_fw_ns": _column(low, is_known & (own.counts(rest) == 0)),
+        "kt_fw_low_ns": _column(low, is_known),
+        "kt_fw_high_ns": _column(high, is_known),
+    }
+
+
+# A column of Totals: Python numbers, None for unknown.
+_Column = list[Any]
+
+
+def _column(values: Ints, is_known: Bools | bool) -> _Column:
+    every: list[int] = values.tolist()
+    if isinstance(is_known, bool):
+        return every if is_known else [None] * len(every)
+    return [value if has else None for value, has in zip(every, is_known.tolist(), strict=True)]
 
 
 def add(parts: list[Totals]) -> Totals:
@@ -267,13 +263,11 @@ def add(parts: list[Totals]) -> Totals:
     return total
 
 
-def _sum(values: Ints) -> int | None:
-    return int(values.sum()) if known(values).all() else None
-
-
-def _busy(device: DeviceEvents) -> int:
-    total = 0
-    for one in np.unique(device.device[~device.bad]).tolist():
-        at = ~device.bad & (device.device == one)
-        total += length(*union(device.start[at], device.end[at]))
-    return total
+def _busy(device: DeviceEvents, by_step: Groups) -> Ints:
+    """The length of the union of each step's device events, added over devices."""
+    step, at = by_step.members(~device.bad)
+    devices, one = ordinals(device.device[at])
+    number = max(len(devices), 1)
+    key = step * number + one
+    covered = covered_by_group(key, device.start[at], device.end[at])
+    return Groups(step, by_step.number).sums(covered)

@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzer.cli import compare, export, ingest, maintain, predict, report, runs, show, sql, verify
+from analyzer.cli import (
+    compare,
+    doctor,
+    export,
+    ingest,
+    maintain,
+    mcp,
+    predict,
+    report,
+    runs,
+    show,
+    sql,
+    verify,
+)
 from analyzer.server import commands as server
 from schemas import commands
 
@@ -16,12 +29,14 @@ COMMANDS = (
     runs.COMMAND,
     show.COMMAND,
     report.COMMAND,
+    doctor.COMMAND,
     predict.COMMAND,
     compare.COMMAND,
     sql.COMMAND,
     export.COMMAND,
     verify.COMMAND,
     maintain.COMMAND,
+    mcp.COMMAND,
     *server.COMMANDS,
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analyzer.server.commands import DEFAULT_DB, NEEDS, TOKEN_VARIABLE
 
-__all__ = ["DEFAULT_DB", "NEEDS", "add_store", "positive"]
+__all__ = ["DEFAULT_DB", "NEEDS", "add_formats", "add_store", "form_of", "positive"]
 
 
 def add_store(parser: argparse.ArgumentParser, served: bool = False) -> None:
@@ -25,6 +25,21 @@ def add_store(parser: argparse.ArgumentParser, served: bool = False) -> None:
         help=f"the store (default: {DEFAULT_DB}); a .toml names a lake, see docs/operations.md",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_formats(parser: argparse.ArgumentParser) -> None:
+    """Add `--format`."""
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "markdown", "html"),
+        default=None,
+        help="markdown fits an issue or a pull request; html is one file that opens offline",
+    )
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """The format that was asked for; `--json` is one of them."""
+    return args.format or ("json" if args.json else "text")
 
 
 def positive(text: str) -> int:

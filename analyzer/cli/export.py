@@ -16,16 +16,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN")
     parser.add_argument(
         "--format",
-        choices=("parquet", "csv", "chrome", "original"),
+        choices=("parquet", "csv", "chrome", "perfetto", "original"),
         default="parquet",
-        help="chrome: for ui.perfetto.dev; original: what it was loaded from, if that was kept",
+        help="chrome, perfetto: for ui.perfetto.dev; original: what it was loaded from, if kept",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=None,
         metavar="PATH",
-        help="folder, or file for chrome (default: by the run's name)",
+        help="folder, or file for a trace (default: by the run's name)",
     )
 
 
@@ -34,12 +34,13 @@ def run(args: argparse.Namespace) -> int:
     from analyzer import queries
     from analyzer.render.export import export
     from analyzer.render.json_text import print_json
+    from analyzer.render.traces.files import SUFFIXES
 
     with queries.connect(args.db) as connection:
         run_id = queries.find_run(connection, args.run)
         name = queries.run(connection, run_id).name
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".") or run_id[:12]
-    default = f"{safe}.trace.json.gz" if args.format == "chrome" else f"{safe}-{args.format}"
+    default = safe + SUFFIXES.get(args.format, f"-{args.format}")
     written = export(args.db, run_id, args.format, args.out or Path(default))
     if args.json:
         print_json([str(path) for path in written])

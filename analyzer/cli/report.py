@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from analyzer.cli.arguments import NEEDS, add_store
+from analyzer.cli.arguments import NEEDS, add_formats, add_store, form_of
 from schemas.commands import Command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_store(parser, served=True)
+    add_formats(parser)
     parser.add_argument(
         "run",
         metavar="RUN",
@@ -23,9 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a report."""
     from analyzer import queries
-    from analyzer.render.json_text import print_json
+    from analyzer.render.document import show
     from analyzer.render.report import print_report
-    from analyzer.render.tables import console
     from analyzer.reports.records import RunReport
     from analyzer.reports.report import report
     from analyzer.server import remote
@@ -36,10 +36,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         with queries.connect(args.db) as connection:
             found = report(connection, queries.find_run(connection, args.run))
-    if args.json:
-        print_json(found)
-    else:
-        print_report(found, console())
+    show(found, print_report, form_of(args), found.run.name)
     return 0
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from analyzer.attribution import decomposition, ledger, totals
 from analyzer.attribution.decomposition import Floor, Launches
 from analyzer.attribution.events import LinkedTrace
+from analyzer.attribution.evidence import Check, Material, check_trace
 from analyzer.attribution.intervals import Ints, Measure
 from analyzer.attribution.kernel_identity import KernelIdentities
 from analyzer.attribution.kernel_match import Replayed, RunMatches
@@ -28,7 +30,7 @@ class AnalysedTrace:
         kernel_ids: Kernel identity of each device event; -1 for copies and memsets.
         launch_kernel_ids: Kernel identity of the first kernel of each launch; -1 without one.
         match_tiers: How that kernel was matched to a replay; None if nothing was replayed.
-        ledger: Entries of every step and of the whole trace.
+        ledger: Of every step and of the whole trace.
         whole: Totals of the trace.
         steps: Totals of each step.
     """
@@ -42,7 +44,7 @@ class AnalysedTrace:
     kernel_ids: Ints
     launch_kernel_ids: Ints
     match_tiers: list[str] | None
-    ledger: list[ledger.Entry]
+    ledger: ledger.Ledger
     whole: Totals
     steps: list[Totals]
 
@@ -55,10 +57,23 @@ class RunAnalysis:
         kernels: Kernel identities of all traces so far.
         matches: How they match the kernel replay; None without one.
         wholes, steps: Totals of each trace, and of each step of all.
+        checks: Of each trace, with its number.
     """
 
-    def __init__(self, floor: Floor, replays: Sequence[Replayed] | None) -> None:
+    def __init__(
+        self,
+        floor: Floor,
+        replays: Sequence[Replayed] | None,
+        unprofiled: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Begin without a trace.
+
+        Args:
+            unprofiled: Wall times of steps without the profiler, by phase.
+        """
         self._floor = floor
+        self._unprofiled = {phase: median(times) for phase, times in unprofiled.items() if times}
+        self.checks: list[tuple[int, Check]] = []
         self.ids = RunIds()
         self.kernels = KernelIdentities()
         self.matches = None if replays is None else RunMatches(replays)
@@ -83,9 +98,11 @@ class RunAnalysis:
             self.matches.add(self.kernels.all, self._durations(linked, kernel_ids))
             self.matches.set_replay_times(launches, launch_kernel_ids)
         decomposition.decompose(linked, launches, self._floor)
+        material = Material(linked, launches, self._floor, self._inflation(linked))
+        self.checks += [(len(self.wholes), check) for check in check_trace(material)]
         busy = ledger.busy_measure(linked)
-        entries = ledger.ledger(linked, launches, busy)
-        linked.trace.findings += thread_findings(linked, entries)
+        kept = ledger.ledger(linked, launches, busy)
+        linked.trace.findings += thread_findings(linked, kept)
         analysed = AnalysedTrace(
             first=self.ids.first,
             linked=linked,
@@ -96,10 +113,10 @@ class RunAnalysis:
             kernel_ids=kernel_ids,
             launch_kernel_ids=launch_kernel_ids,
             match_tiers=self.matches.tiers(launch_kernel_ids) if self.matches else None,
-            ledger=entries,
+            ledger=kept,
             whole=self._whole(linked, launches, busy),
             steps=totals.of_steps(
-                linked, launches, self._floor, [ledger.window(busy, step) for step in linked.steps]
+                linked, launches, self._floor, ledger.windows(busy, linked.steps)
             ),
         )
         self.ids.first = self.ids.first.after(linked)
@@ -114,6 +131,14 @@ class RunAnalysis:
     def _whole(self, linked: LinkedTrace, launches: Launches, busy: Measure | None) -> Totals:
         window, wall_ns = ledger.window(busy, linked.whole), linked.whole.end - linked.whole.start
         return totals.of_step(linked, launches, self._floor, None, wall_ns, window)
+
+    def _inflation(self, linked: LinkedTrace) -> float | None:
+        """How much longer a step took than without the profiler: the phase with the most."""
+        found: list[float] = []
+        for phase, unprofiled in self._unprofiled.items():
+            walls = [step.end - step.start for step in linked.steps if step.phase == phase]
+            found += [median(walls) / unprofiled] if walls else []
+        return max(found, default=None)
 
     def _durations(self, linked: LinkedTrace, kernel_ids: Ints) -> Ints:
         """The duration of each kernel identity in this trace, in ns: that of its last execution."""

@@ -23,28 +23,87 @@ Column = Any
 SHARED_TABLES = ("hosts",)
 
 
+# Nothing here calls `pyarrow.array`: it imports pandas, which takes longer than a small run, only
+# to ask whether it was given a series.
+
+
 def table(**columns: Column) -> pa.Table:
     """A table of columns, each an Arrow array or a NumPy one."""
     arrays: dict[str, Column] = {
-        name: value if isinstance(value, pa.Array) else pa.array(value)
+        name: value if isinstance(value, pa.Array) else _array(value)
         for name, value in columns.items()
     }
     return pa.table(arrays)
 
 
-def rows_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """A table of rows, all of the same keys."""
-    return pa.Table.from_pylist(list(rows))
+def rows_table(rows: Sequence[dict[str, Any]], kinds: Mapping[str, Any] | None = None) -> pa.Table:
+    """A table of rows, all of the same keys; `kinds`: Arrow types by column, where given."""
+    names = kinds or (rows or [{}])[0]
+    return table(
+        **{name: column([row[name] for row in rows], (kinds or {}).get(name)) for name in names}
+    )
+
+
+def column(values: Sequence[Any], kind: Any = None) -> Column:
+    """Texts, numbers, or lists of them, of one type; None is NULL.
+
+    Args:
+        kind: Its Arrow type; None: told by the values, of lists integers.
+    """
+    has = np.array([value is not None for value in values], bool)
+    valid = None if has.all() else has
+    some = [value for value in values if value is not None]
+    if not some:
+        return pa.nulls(len(values), kind or pa.null())
+    if isinstance(some[0], str):
+        texts = [b"" if value is None else value.encode() for value in values]
+        buffers = [_bits(valid), _offsets(texts), pa.py_buffer(b"".join(texts))]
+        return pa.Array.from_buffers(pa.string(), len(values), buffers)
+    if isinstance(some[0], list | tuple):
+        kind = kind or pa.list_(pa.int64())
+        items = column([item for value in some for item in value], kind.value_type)
+        lengths = [value or () for value in values]
+        return pa.Array.from_buffers(
+            kind, len(values), [_bits(valid), _offsets(lengths)], children=[items]
+        )
+    given = np.array(some)
+    every = np.zeros(len(values), given.dtype)
+    every[has] = given
+    return _array(every, valid)
+
+
+def _offsets(values: Sequence[Sequence[Any]]) -> Any:
+    """Where each of some texts or lists begins, and the last one ends."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    return _buffer(offsets)
+
+
+def _array(values: npt.NDArray[Any], has: Bools | None = None) -> Column:
+    """A NumPy array as an Arrow one that shares its memory; NULL where it is not `has`."""
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [_bits(has), _bits(values)])
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [_bits(has), _buffer(values)])
+
+
+def _buffer(values: npt.NDArray[Any]) -> Any:
+    contiguous: Any = np.ascontiguousarray(values)
+    return pa.py_buffer(contiguous)
+
+
+def _bits(values: Bools | None) -> Any:
+    return None if values is None else _buffer(np.packbits(values, bitorder="little"))
 
 
 def ids(values: Ints, offset: int = 0) -> Column:
     """Ids that begin at `offset`; -1 is NULL."""
-    return pa.array((values + offset).astype(np.int32), mask=values < 0)
+    return _array((values + offset).astype(np.int32), values >= 0)
 
 
 def present(has: Bools, values: Ints) -> Column:
     """Values where `has`, else NULL."""
-    return pa.array(values, mask=~has)
+    return _array(values, has)
 
 
 def durations(values: Ints) -> Column:
@@ -54,12 +113,12 @@ def durations(values: Ints) -> Column:
 
 def words(codes: Ints, vocabulary: Sequence[str]) -> Column:
     """The word of each code, by a dictionary."""
-    return _dictionary(codes.astype(np.int8), pa.array(vocabulary))
+    return _dictionary(codes.astype(np.int8), column(vocabulary))
 
 
 def constant(text: str, n: int) -> Column:
     """The same text n times, by a dictionary."""
-    return _dictionary(np.zeros(n, np.int8), pa.array([text]))
+    return _dictionary(np.zeros(n, np.int8), column([text]))
 
 
 def json_ids(string_ids: Ints, strings: Sequence[str]) -> Column:
@@ -67,9 +126,9 @@ def json_ids(string_ids: Ints, strings: Sequence[str]) -> Column:
     used, inverse = ordinals(string_ids)
     at: list[int] = used.tolist()
     found = [plain_id(strings[i]) if i >= 0 else None for i in at]
-    if not found:
-        return pa.nulls(0, pa.string())
-    return _dictionary(inverse.astype(np.int32), pa.array(found, pa.string()))
+    if all(text is None for text in found):
+        return pa.nulls(len(string_ids))  # of no type, so that another trace may have ids
+    return _dictionary(inverse.astype(np.int32), column(found))
 
 
 def plain_id(text: str) -> str:
@@ -83,8 +142,7 @@ def plain_id(text: str) -> str:
 
 
 def _dictionary(codes: npt.NDArray[np.integer[Any]], vocabulary: Column) -> Column:
-    indices: Any = pa.array(codes)
-    return pa.DictionaryArray.from_arrays(indices, vocabulary)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return pa.DictionaryArray.from_arrays(_array(codes), vocabulary)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 class TableParts:

@@ -46,8 +46,8 @@ def read_measurements(source: Source) -> Measurements:
     Raises:
         RunDirectoryError: A file cannot be read, or is not as the collector writes it.
     """
-    # A run directory has one file of each, or none.
-    path_of = {file.role: file.path for file in source.files}
+    # A run directory has one file of each, or none; of ranks the first one's count.
+    path_of = {file.role: file.path for file in reversed(source.files)}
     floor, replay, latency = (path_of.get(role) for role in ("floor", "replay", "latency"))
     floors = read_document(floor, LaunchFloors).floors if floor else []
     return Measurements(

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from analyzer.attribution.decomposition import FEWEST_CLEAN_SAMPLES
 from analyzer.attribution.events import LinkedTrace
-from analyzer.attribution.ledger import Entry
+from analyzer.attribution.intervals import Groups
+from analyzer.attribution.ledger import Ledger
 from analyzer.attribution.totals import Totals
 from analyzer.trace.events import Finding, FindingKind, finding
 
@@ -65,12 +68,13 @@ def run_findings(run: Totals, steps: Sequence[Totals]) -> list[Finding]:
     return found
 
 
-def thread_findings(linked: LinkedTrace, entries: Sequence[Entry]) -> list[Finding]:
+def thread_findings(linked: LinkedTrace, entries: Ledger) -> list[Finding]:
     """Return what share of its steps each launching thread has, where several launch."""
-    marked = [entry for entry in entries if entry.step >= 0]
-    time = Counter[int]()
-    for entry in marked:
-        time[entry.thread] += entry.ns
+    marked = entries.step >= 0
+    times = Groups(np.where(marked, entries.thread, -1), len(linked.threads)).sums(entries.ns)
+    # In the order in which they first come: it stays so among equals.
+    threads = dict.fromkeys(entries.thread[marked].tolist())
+    time = Counter({thread: int(times[thread]) for thread in threads})
     wall = sum(time.values())
     if len(time) < 2 or not wall:
         return []

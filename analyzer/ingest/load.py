@@ -17,6 +17,7 @@ from analyzer.errors import AnalyzerError, Unreachable
 from analyzer.ingest import executors, sources
 from analyzer.ingest.ingested import Ingested
 from analyzer.ingest.pipeline import Prepared, prepare
+from analyzer.ingest.ranks.files import Found, join
 from analyzer.ingest.sources import Options, Source
 from analyzer.store import DEFAULT_STORE, Store, discovery, open_store, originals
 from analyzer.store.store import LOCK_PATIENCE_S
@@ -40,7 +41,7 @@ def ingest(
     remark: Callable[[str], object] | None = None,
 ) -> list[Ingested]:
     """Load run directories, trace files or folders of them; through the server that owns the store,
-    if one does.
+    if one does. The ranks of one job are one run.
 
     Args:
         db: The store; made if it is not there.
@@ -66,7 +67,10 @@ def ingest(
     """
     if isinstance(paths, (str, Path)):
         paths = [paths]
-    found = sources.find([Path(p) for p in paths])
+    found, not_joined = join(sources.find([Path(p) for p in paths]))
+    if remark:
+        for sentence in not_joined:
+            remark(sentence)
     if name and len(found) > 1:
         raise AnalyzerError(
             f"--name names one run, but {len(found)} were found; load them one by one."
@@ -82,7 +86,7 @@ def ingest(
         return remote.ingest(owner, found, name, options, replace_runs, progress)
     results: dict[int, Ingested] = {}
     todo: list[tuple[int, _Work]] = []
-    works = [_Work(path, name, options, store, replace_runs, keep_originals) for path in found]
+    works = [_Work(one, name, options, store, replace_runs, keep_originals) for one in found]
     if store.has_many_writers:
         store.make()  # once, and here: so is it said that the store does not answer
         todo = list(enumerate(works))
@@ -105,10 +109,10 @@ def ingest(
     for position, outcome in outcomes:
         i, work = todo[position]
         if isinstance(outcome, executors.Lost):
-            outcome = Ingested(str(work.path), "failed", error=f"{work.path}: {outcome.error}")
+            outcome = Ingested(work.shown, "failed", error=f"{work.shown}: {outcome.error}")
         results[i] = outcome if isinstance(outcome, Ingested) else write(store, outcome)
         if progress and engine:
-            progress(str(work.path), 1, 1)
+            progress(work.shown, 1, 1)
     return [results[i] for i in sorted(results)]
 
 
@@ -131,9 +135,9 @@ def _owner(
 
 @dataclass(frozen=True)
 class _Work:
-    """One path and what to do with it. `source` is there once it has been described."""
+    """What was found and what to do with it. `source` is there once it has been described."""
 
-    path: Path
+    found: Found
     name: str | None
     options: Options
     store: Store
@@ -141,13 +145,18 @@ class _Work:
     keep_originals: bool
     source: Source | None = None
 
+    @property
+    def shown(self) -> str:
+        """The path that messages name."""
+        return str(self.found.path)
+
 
 def _described(work: _Work) -> _Work | Ingested:
     """The work with its source; what has become of it, if there is nothing left to do."""
     try:
-        source = sources.describe(work.path, work.name, work.options)
+        source = sources.describe(work.found, work.name, work.options)
     except HostboundError as error:
-        return Ingested(str(work.path), "failed", error=str(error))
+        return Ingested(work.shown, "failed", error=str(error))
     stored = None if work.replace_runs else already_stored(work.store, source)
     if stored and stored.state != "failed" and work.keep_originals:
         _keep_originals(work.store, source)
@@ -169,7 +178,7 @@ def _done(work: _Work, progress: Callable[[int], None] | None = None) -> Prepare
             _keep_originals(work.store, source)
         return write(work.store, prepared) if work.store.has_many_writers else prepared
     except HostboundError as error:
-        return Ingested(str(work.path), "failed", name=name, error=str(error))
+        return Ingested(work.shown, "failed", name=name, error=str(error))
 
 
 def _keep_originals(store: Store, source: Source) -> None:
@@ -184,7 +193,7 @@ def _one_by_one(
         files = work.source.files if work.source else ()
         total = sum(f.bytes for f in files if f.role in ("trace", "capture"))
 
-        def report(done: int, path: str = str(work.path), total: int = total) -> None:
+        def report(done: int, path: str = work.shown, total: int = total) -> None:
             if progress and total:
                 progress(path, done, total)
 

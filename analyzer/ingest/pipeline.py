@@ -1,7 +1,7 @@
 """One source to the rows of every table, as Arrow tables; no store is touched.
 
-Order: read the traces, link them, find the floor, match replays, decompose, keep the ledger, add
-up. Pure apart from reading files, so that it can run in another process.
+Order: read the traces, link them, find the floor, match replays, decompose, keep the ledger, join
+ranks, add up. Pure apart from reading files, so that it can run in another process.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from analyzer.attribution import decomposition
+from analyzer.attribution import decomposition, ledger
+from analyzer.attribution.ranks import join_ranks
 from analyzer.attribution.totals import Totals
-from analyzer.ingest.analysis import RunAnalysis
+from analyzer.ingest.analysis import AnalysedTrace, RunAnalysis
 from analyzer.ingest.arrow import TableParts
 from analyzer.ingest.documents import launch_floor, read_measurements
 from analyzer.ingest.findings import run_findings
+from analyzer.ingest.ranks.tables import rank_tables
 from analyzer.ingest.run_tables import document_tables, measurement_tables, run_tables
 from analyzer.ingest.sources import Source
 from analyzer.ingest.trace_tables import trace_tables
@@ -64,12 +66,19 @@ def prepare(source: Source, progress: Callable[[int], None] | None = None) -> Pr
     floor = launch_floor(measured.floors, [decomposition.clean_gaps(s) for s in spans])
 
     tables = TableParts(source.run_id())
-    analysis = RunAnalysis(floor, measured.replays)
+    unprofiled = measured.latency.steps if measured.latency else {}
+    analysis = RunAnalysis(floor, measured.replays, unprofiled)
+    analysed: list[AnalysedTrace] = []
     for trace, launches in zip(linked, spans, strict=True):
-        tables.add(trace_tables(analysis.add(trace, launches)))
+        analysed.append(analysis.add(trace, launches))
+        tables.add(trace_tables(analysed[-1]))
+    joined, of_ranks = join_ranks(
+        linked, lambda i, thread: ledger.owned(linked[i], spans[i], thread)
+    )
+    tables.add(rank_tables(joined, analysed, analysis.ids.names))
     totals = analysis.totals()
-    findings = _findings(read, totals, analysis.steps)
-    tables.add(document_tables(source, read, linked, findings))
+    findings = _findings(read, totals, analysis.steps, of_ranks)
+    tables.add(document_tables(source, read, linked, findings, analysis.checks))
     tables.add(measurement_tables(measured, analysis))
     tables.add(run_tables(source, read, step_globs, analysis))
     return Prepared(
@@ -94,10 +103,13 @@ def _step_globs(source: Source) -> tuple[str, ...]:
 
 
 def _findings(
-    read: Sequence[SourceTrace], run: Totals, steps: Sequence[Totals]
+    read: Sequence[SourceTrace],
+    run: Totals,
+    steps: Sequence[Totals],
+    of_ranks: Sequence[Finding],
 ) -> list[tuple[int | None, Finding]]:
     """All findings, each with the number of its trace; None: of the run."""
     of_traces: list[tuple[int | None, Finding]] = [
         (number, finding) for number, one in enumerate(read) for finding in one.trace.findings
     ]
-    return of_traces + [(None, finding) for finding in run_findings(run, steps)]
+    return of_traces + [(None, finding) for finding in (*run_findings(run, steps), *of_ranks)]

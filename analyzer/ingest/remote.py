@@ -13,6 +13,7 @@ from typing import Any
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import sources
 from analyzer.ingest.ingested import Ingested
+from analyzer.ingest.ranks.files import Found
 from analyzer.store.discovery import Owner
 from analyzer.trace.events import Finding
 from schemas import packing
@@ -27,13 +28,13 @@ _PATIENCE_S = 10.0
 
 def ingest(
     owner: Owner,
-    found: Sequence[Path],
+    found: Sequence[Found],
     name: str | None,
     options: sources.Options,
     replace_runs: bool,
     progress: Progress | None,
 ) -> list[Ingested]:
-    """Load sources that `sources.find` found, one entry each; parameters as of `load.ingest`.
+    """Load what was found and joined, one entry each; parameters as of `load.ingest`.
 
     Raises:
         AnalyzerError: The server went away.
@@ -50,13 +51,14 @@ def ingest(
             raise AnalyzerError(
                 f"{owner.url} does not answer: {error}; is the server up?"
             ) from error
-        results[place] = _ingested(found[place], conversion)
+        results[place] = _ingested(found[place].path, conversion)
 
-    for i, path in enumerate(found):
+    for i, one in enumerate(found):
+        path = one.path
         try:
             # Said here as it would be without a server, before anything is sent.
-            sources.describe(path, name, options)
-            archive = replace(_packed(path, options.capture_trace), format=None, name=name)
+            sources.describe(one, name, options)
+            archive = replace(_packed(one, options.capture_trace), format=None, name=name)
             sha256 = archive.sha256()
             if sha256 in sent:
                 wait(sha256)  # the server tells of a content's last conversion only
@@ -64,7 +66,7 @@ def ingest(
             uploader = Uploader(endpoint, _PATIENCE_S, progress=report)
             # Again also what is stored: the server says so, and whether options differ.
             once = {"replace": replace_runs, "again": True}
-            uploader.send(archive, sha256, _metadata(path, options), once)
+            uploader.send(archive, sha256, _metadata(one, options), once)
             sent[sha256] = i
         except GaveUp as error:
             why = f"{owner.url} did not take {path}: {error}; try again."
@@ -76,19 +78,23 @@ def ingest(
     return [results[i] for i in sorted(results)]
 
 
-def _packed(path: Path, capture: Path | None) -> packing.Archive:
+def _packed(found: Found, capture: Path | None) -> packing.Archive:
+    path = found.path
+    if len(found.paths) > 1:
+        return packing.together(found.folder, found.paths, capture)
     if capture is not None:
         return packing.with_capture(path, capture)
     return packing.open_archive(path) if path.is_dir() else packing.single_file(path)
 
 
-def _metadata(path: Path, options: sources.Options) -> dict[str, Any]:
-    capture = options.capture_trace
+def _metadata(found: Found, options: sources.Options) -> dict[str, Any]:
+    capture, path = options.capture_trace, found.path
+    origin = found.folder if len(found.paths) > 1 else path
     return {
         "step_annotation": list(options.step_annotation),
         "python_functions": options.python_functions,
         "file": path.name,
-        "origin": str(path.resolve()),
+        "origin": str(origin.resolve()),
         **({"capture_trace": f"{packing.CAPTURE_FOLDER}/{capture.name}"} if capture else {}),
     }
 

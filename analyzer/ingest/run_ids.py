@@ -20,6 +20,10 @@ class Texts:
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
 
+    def id(self, text: str) -> int:
+        """Return the ordinal of a text; a new one if the run has not seen it."""
+        return self.ids.setdefault(text, len(self.ids))
+
     def add(self, strings: Sequence[str], used: Ints) -> Ints:
         """Return the run's ordinal of each of a trace's strings; -1 for one that is not used.
 
@@ -32,7 +36,7 @@ class Texts:
         string_ids: list[int] = np.unique(used).tolist()
         for i in string_ids:
             if i >= 0:
-                result[i] = self.ids.setdefault(strings[i], len(self.ids))
+                result[i] = self.id(strings[i])
         return result
 
 

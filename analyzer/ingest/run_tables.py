@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from analyzer.attribution import decomposition
 from analyzer.attribution.events import LinkedTrace
+from analyzer.attribution.evidence import Check
 from analyzer.attribution.kernel_identity import KernelIdentity
 from analyzer.attribution.kernel_match import Match, Replayed
 from analyzer.attribution.totals import Totals
@@ -29,6 +30,15 @@ from analyzer.trace.columns import op_shape
 from analyzer.trace.events import Finding, Trace
 from schemas.measurements import Latency, LaunchFloor
 
+# Lists may be empty, and counts unknown, in every row: their types are not told by the rows.
+_CHECK_COLUMNS: dict[str, pa.DataType] = {
+    "trace_id": pa.int32(),
+    **dict.fromkeys(("name", "verdict", "found", "effect", "remedy"), pa.string()),
+    **dict.fromkeys(("count", "total"), pa.int64()),
+    "share": pa.float64(),
+    **dict.fromkeys(("at_least", "at_most", "not_judged"), pa.list_(pa.string())),
+}
+
 # A finding with the number of the trace that it is about; None is the run.
 PlacedFinding = tuple[int | None, Finding]
 
@@ -38,17 +48,20 @@ def document_tables(
     read: Sequence[SourceTrace],
     linked: Sequence[LinkedTrace],
     findings: Sequence[PlacedFinding],
+    checks: Sequence[tuple[int, Check]],
 ) -> dict[str, pa.Table]:
     """Return the tables of a run's files and what is said of them, by name.
 
     Args:
         linked: The first of `read`, linked.
+        checks: Each with the number of its trace.
     """
     return {
         "files": files_table(source),
         "traces": traces_table(read, linked),
         "event_counts": event_counts_table(read),
         "trace_quality": trace_quality_table(findings),
+        "checks": checks_table(checks),
     }
 
 
@@ -90,7 +103,7 @@ def traces_table(read: Sequence[SourceTrace], linked: Sequence[LinkedTrace]) -> 
         rows.append(
             {
                 "trace_id": trace_id,
-                "file": one.file.path.name,
+                "file": one.file.name,
                 "document": one.trace.document,
                 "role": one.file.role,
                 "rank": _rank(one.trace),
@@ -127,6 +140,12 @@ def trace_quality_table(findings: Sequence[PlacedFinding]) -> pa.Table:
     return arrow.rows_table(
         [{"trace_id": trace_id, **asdict(finding)} for trace_id, finding in findings]
     )
+
+
+def checks_table(checks: Sequence[tuple[int, Check]]) -> pa.Table:
+    """The checks of each trace, by its number."""
+    rows = [{"trace_id": trace_id, **asdict(check)} for trace_id, check in checks]
+    return arrow.rows_table(rows, _CHECK_COLUMNS)
 
 
 def run_totals_table(run: Totals) -> pa.Table:
@@ -230,7 +249,7 @@ def replay_kernels_table(replays: Sequence[Replayed]) -> pa.Table:
 def files_table(source: Source) -> pa.Table:
     return arrow.rows_table(
         [
-            {"file": f.path.name, "role": f.role, "sha256": f.sha256, "bytes": f.bytes}
+            {"file": f.name, "role": f.role, "sha256": f.sha256, "bytes": f.bytes}
             for f in source.files
         ]
     )
@@ -286,7 +305,7 @@ def runs_table(source: Source, step_globs: Sequence[str], traces: Sequence[Trace
         [
             {
                 "name": source.name,
-                "source": "run_directory" if manifest else "trace",
+                "source": "ranks" if source.is_joined else "run_directory" if manifest else "trace",
                 "path": str(source.path.resolve()),
                 "content_sha256": source.content_sha256(),
                 "recording_id": manifest.run_id if manifest else None,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from analyzer.errors import AnalyzerError
+from analyzer.ingest.ranks.files import FRONT_END, Found
 from analyzer.trace import formats
 from schemas import run_directory
 from schemas.manifest import Manifest
+from schemas.packing import TRACE_SUFFIXES
 from schemas.run_directory import file_sha256
-
-TRACE_SUFFIXES = (".json", ".json.gz", ".sqlite")
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,16 @@ class Options:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a source; `role` as in the table `files`."""
+    """One file of a source; `role` as in the table `files`.
+
+    Attributes:
+        name: Of the file, within the folder that a run of ranks was read from.
+    """
 
     path: Path
     role: str
     bytes: int
+    name: str
 
     @cached_property
     def sha256(self) -> str:
@@ -47,7 +52,8 @@ class SourceFile:
         """
         try:
             if self.path.is_dir():
-                lines = [f"{file.name} {file_sha256(file)}" for file in _files_in(self.path)]
+                files = _files_in(self.path)
+                lines = [f"{file.relative_to(self.path)} {file_sha256(file)}" for file in files]
                 return hashlib.sha256("\n".join(lines).encode()).hexdigest()
             return file_sha256(self.path)
         except OSError as error:
@@ -56,13 +62,20 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    """One run to load. `manifest` is None for a trace alone."""
+    """One run to load.
+
+    Attributes:
+        path: Of a run of ranks the folder that all are in.
+        manifest: Of ranks the first one's; None for traces alone.
+        is_joined: Whether it was put together from the files of several ranks.
+    """
 
     path: Path
     name: str
     manifest: Manifest | None
     files: tuple[SourceFile, ...]
     options: Options = field(default_factory=Options)
+    is_joined: bool = False
 
     def content_sha256(self) -> str:
         """Hash of the files' roles and hashes."""
@@ -75,9 +88,9 @@ class Source:
 
 
 def trace_name(path: Path) -> str:
-    """A run's default name: the file name up to .json or .sqlite, or the folder's name."""
+    """A run's default name: the file name up to what a trace's name ends in, or the folder's."""
     name = path.name
-    for suffix in (".json.gz", ".json", ".sqlite"):
+    for suffix in TRACE_SUFFIXES:
         if name.endswith(suffix):
             name = name[: -len(suffix)]
             break
@@ -96,12 +109,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
             raise AnalyzerError(
                 f"{path} does not exist; give a trace file, a run directory or a folder of them."
             )
-        if (
-            path.is_file()
-            or (path / run_directory.MANIFEST).is_file()
-            or formats.is_trace_folder(path)
-        ):
+        if path.is_file() or (path / run_directory.MANIFEST).is_file():
             found.append(path)
+            continue
+        if folders := formats.trace_folders(path):
+            found += folders
             continue
         if not path.is_dir():
             raise AnalyzerError(f"{path} is neither a file nor a folder.")
@@ -110,7 +122,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
             for entry in sorted(path.iterdir()):
                 if entry.is_dir():
                     is_run = (entry / run_directory.MANIFEST).is_file()
-                    inside += [entry] if is_run or formats.is_trace_folder(entry) else []
+                    inside += [entry] if is_run else formats.trace_folders(entry)
+                elif entry.name == run_directory.JOB:
+                    continue
                 elif entry.name.endswith(TRACE_SUFFIXES) and not entry.name.startswith("."):
                     inside.append(entry)
         except OSError as error:
@@ -119,26 +133,47 @@ def find(paths: Sequence[Path]) -> list[Path]:
             run_directory.read_manifest(path)  # says what is missing
         if not inside:
             raise AnalyzerError(
-                f"{path} holds no run directory and no trace (*.json, *.json.gz, "
-                "*.sqlite); give one of them."
+                f"{path} holds no run directory and no trace "
+                f"(*{', *'.join(TRACE_SUFFIXES)}); give one of them."
             )
         found += inside
     return list(dict.fromkeys(found))
 
 
-def describe(path: Path, name: str | None, options: Options) -> Source:
-    """Find the files of one run directory or trace file; a run directory is checked by its
-    manifest.
+def describe(found: Path | Found, name: str | None, options: Options) -> Source:
+    """Find the files of one run directory or trace file, or of all ranks of a job; a run directory
+    is checked by its manifest.
 
     Raises:
         AnalyzerError, RunDirectoryError: It cannot be read, or is not what its manifest says.
     """
+    if isinstance(found, Found) and len(found.paths) > 1:
+        return _joined(found, name, options)
+    path = found if isinstance(found, Path) else found.path
     if path.is_dir() and not formats.is_trace_folder(path):
         return _run_directory(path, name, options)
     files = [_file(path, "trace")]
     if options.capture_trace:
         files.append(_file(options.capture_trace, "capture"))
     return Source(path, name or trace_name(path), None, tuple(files), options)
+
+
+def _joined(found: Found, name: str | None, options: Options) -> Source:
+    own = [describe(path, None, replace(options, capture_trace=None)) for path in found.paths]
+    files = [
+        replace(
+            file,
+            role="front_end" if FRONT_END.search(file.name) else file.role,
+            name=file.path.relative_to(found.folder).as_posix(),
+        )
+        for source in own
+        for file in source.files
+    ]
+    if options.capture_trace:
+        files.append(_file(options.capture_trace, "capture"))
+    manifest = own[0].manifest
+    name = name or (manifest.name if manifest else found.name)
+    return Source(found.folder, name, manifest, tuple(files), options, is_joined=True)
 
 
 def _run_directory(path: Path, name: str | None, options: Options) -> Source:
@@ -179,13 +214,15 @@ def _run_directory(path: Path, name: str | None, options: Options) -> Source:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file())
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 def _file(path: Path, role: str) -> SourceFile:
     try:
         if path.is_dir():
-            return SourceFile(path, role, sum(file.stat().st_size for file in _files_in(path)))
-        return SourceFile(path, role, path.stat().st_size)
+            size = sum(file.stat().st_size for file in _files_in(path))
+        else:
+            size = path.stat().st_size
+        return SourceFile(path, role, size, path.name)
     except OSError as error:
         raise AnalyzerError(f"{path} cannot be read: {error.strerror}.") from error

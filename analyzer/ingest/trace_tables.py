@@ -6,7 +6,8 @@ Ids go on from the traces before; -1 becomes NULL, and so does an unknown durati
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from analyzer.attribution import classification, ledger, steps
 from analyzer.attribution.events import DEVICE_KINDS, LinkedTrace
 from analyzer.attribution.intervals import Ints
 from analyzer.attribution.step_dialects import COUNTS
+from analyzer.attribution.totals import Totals
 from analyzer.ingest import arrow
 from analyzer.ingest.analysis import AnalysedTrace
 from analyzer.ingest.arrow import Column
@@ -63,6 +65,7 @@ def calls_table(trace: AnalysedTrace) -> pa.Table:
         thread_id=trace.thread_ids[calls.thread],
         name_id=trace.name_ids[calls.name],
         account=arrow.words(calls.account, classification.ACCOUNTS),
+        copy_wait_ns=calls.copy_wait,
         is_launch=calls.kind > 0,
         start_ns=calls.start,
         dur_ns=calls.dur,
@@ -136,7 +139,13 @@ def _match_tiers(trace: AnalysedTrace) -> Column:
     """The tier of each launch; NULL for graph launches, and where nothing was replayed."""
     if trace.match_tiers is None:
         return pa.nulls(len(trace.launches.call), pa.string())
-    return pa.array(trace.match_tiers, pa.string(), mask=trace.launches.is_graph)
+    graph = trace.launches.is_graph.tolist()
+    return arrow.column(
+        [
+            None if is_graph else tier
+            for tier, is_graph in zip(trace.match_tiers, graph, strict=True)
+        ]
+    )
 
 
 def python_functions_table(trace: AnalysedTrace) -> pa.Table:
@@ -194,29 +203,31 @@ def _device_ranges(linked: LinkedTrace) -> list[tuple[int, int] | None]:
 
 
 def ledger_table(trace: AnalysedTrace) -> pa.Table:
-    return arrow.rows_table(
-        [
-            {
-                "trace_id": trace.first.trace,
-                "step_id": trace.first.step + entry.step if entry.step >= 0 else None,
-                "thread_id": int(trace.thread_ids[entry.thread]),
-                "is_main": entry.is_main,
-                "account": entry.account,
-                "ns": entry.ns,
-                "exposed_ns": entry.exposed_ns,
-            }
-            for entry in trace.ledger
-        ]
+    entries = trace.ledger
+    rows = len(entries.ns)
+    exposed = pa.nulls(rows, pa.int64()) if entries.exposed_ns is None else entries.exposed_ns
+    return arrow.table(
+        trace_id=_trace_id(trace, entries.ns),
+        step_id=arrow.ids(entries.step, trace.first.step),
+        thread_id=trace.thread_ids[entries.thread],
+        is_main=entries.is_main,
+        account=arrow.words(entries.account, classification.ACCOUNTS),
+        ns=entries.ns,
+        exposed_ns=exposed,
     )
 
 
 def totals_table(trace: AnalysedTrace) -> pa.Table:
     """The whole trace first, with no step; then its steps."""
-    number = trace.first.trace
-    rows = [{"trace_id": number, "step_id": None, **asdict(trace.whole)}]
-    for i, step in enumerate(trace.steps):
-        rows.append({"trace_id": number, "step_id": trace.first.step + i, **asdict(step)})
-    return arrow.rows_table(rows)
+    rows = [trace.whole, *trace.steps]
+    step = np.arange(-1, len(trace.steps))
+    names = [field.name for field in fields(Totals)]
+    columns = zip(*map(attrgetter(*names), rows), strict=True)
+    return arrow.table(
+        trace_id=_trace_id(trace, step),
+        step_id=arrow.ids(step, trace.first.step),
+        **{name: arrow.column(values) for name, values in zip(names, columns, strict=True)},
+    )
 
 
 def _trace_id(trace: AnalysedTrace, rows: Ints) -> Column:

@@ -1,7 +1,15 @@
 """Every question that the command line, the pages and notebooks may ask of a store."""
 
 from analyzer.queries.costs import added
+from analyzer.queries.ranks import (
+    collective_kinds,
+    rank_steps,
+    rank_waits,
+    ranks,
+    step_collectives,
+)
 from analyzer.queries.runs import (
+    checks,
     connect,
     coverage,
     description,
@@ -23,10 +31,12 @@ from analyzer.queries.runs import (
     ops,
     quality,
     run,
+    run_phases,
     runs,
     same_workload,
     schedule,
     step_groups,
+    step_periods,
     steps,
     tables,
     totals,
@@ -35,6 +45,8 @@ from analyzer.queries.runs import (
 
 __all__ = [
     "added",
+    "checks",
+    "collective_kinds",
     "connect",
     "coverage",
     "description",
@@ -55,11 +67,17 @@ __all__ = [
     "op_records",
     "ops",
     "quality",
+    "rank_steps",
+    "rank_waits",
+    "ranks",
     "run",
+    "run_phases",
     "runs",
     "same_workload",
     "schedule",
+    "step_collectives",
     "step_groups",
+    "step_periods",
     "steps",
     "tables",
     "totals",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from analyzer.attribution import classification
 from analyzer.attribution.totals import hdbi
@@ -151,7 +152,12 @@ def ordered(accounts: dict[str, AccountTime]) -> Ledger:
 
 def added(parts: Sequence[Step]) -> StepTotals:
     """Steps added up, with their ledger and HDBI. A sum with an unknown is unknown."""
-    sums = {field.name: _sum([getattr(p, field.name) for p in parts]) for field in fields(Costs)}
+    names = [field.name for field in fields(Costs)]
+    columns = zip(*map(attrgetter(*names), parts), strict=True)
+    sums = dict.fromkeys(names) | {
+        name: None if None in column else sum(column)
+        for name, column in zip(names, columns, strict=False)
+    }
     active, orchestration = sums["device_active_ns"], sums["orchestration_ns"]
     return StepTotals(
         steps=len(parts),
@@ -170,16 +176,17 @@ def mean(sums: StepTotals) -> Costs:
     return Costs(**means)  # pyright: ignore[reportArgumentType]  # known where the sum is
 
 
-def _sum(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
-
-
 def _added_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
-    sums: dict[str, AccountTime] = {}
+    times: dict[str, list[AccountTime]] = {}
     for ledger in ledgers:
         for account, time in ledger.items():
-            before = sums.get(account, AccountTime(0, 0))
-            both = [before.exposed_ns, time.exposed_ns]
-            sums[account] = AccountTime(before.ns + time.ns, _sum(both))
-    return ordered(sums)
+            times.setdefault(account, []).append(time)
+    return ordered({account: _added_times(parts) for account, parts in times.items()})
+
+
+def _added_times(parts: Sequence[AccountTime]) -> AccountTime:
+    exposed = [time.exposed_ns for time in parts]
+    known = [ns for ns in exposed if ns is not None]
+    return AccountTime(
+        sum(time.ns for time in parts), sum(known) if len(known) == len(exposed) else None
+    )

@@ -97,6 +97,7 @@ class ListedRun:
     device_active_ns: int | None  # sum of kernel durations
     orchestration_ns: int | None  # what the host spent to get the kernels launched
     hdbi: float | None  # 0 host-bound, 1 device-bound
+    idle_share: float | None  # of the steps' host time, while the device was idle
     step_elapsed_ns: int | None  # median step
     floor_source: str | None  # null_kernel | trace | none
     launch_floor_ns: int | None  # launch start to kernel start of the empty kernel
@@ -158,6 +159,24 @@ class Finding:
     count: int  # how often it was seen
     place: str | None  # first place seen: byte offset or event index
     message: str  # one line: what was found, where, what it means
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a trace can prove in one respect; figures are groups, as docs/schema.md names them."""
+
+    trace_id: int | None  # None: all traces of the run together
+    name: str  # e.g. graph_launches, dropped_events, truncated
+    verdict: str  # ok | touched | unknown
+    count: int  # how often it was seen
+    total: int | None  # of how many
+    share: float | None  # count / total, or of time
+    found: str  # what was found, in a clause
+    at_least: list[str]  # figures that are a lower bound
+    at_most: list[str]  # figures that are an upper bound
+    not_judged: list[str]  # figures of which not even a bound holds
+    effect: str | None  # what follows for the figures
+    remedy: str | None  # what to do about it
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import polars as pl
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Ledger, Step, Totals, ordered
 from analyzer.queries.records import (
+    Check,
     Coverage,
     Description,
     Family,
@@ -40,7 +41,7 @@ from analyzer.queries.records import (
 )
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
 from analyzer.store import Connection, Store, open_store
-from analyzer.store.sql_text import named_sql
+from analyzer.store.sql_text import column_help, named_sql
 from analyzer.store.store import READ_PATIENCE_S
 
 
@@ -60,20 +61,32 @@ def runs(connection: Connection) -> pl.DataFrame:
     return frame(connection, named_sql("runs"))
 
 
+def run_phases(connection: Connection) -> pl.DataFrame:
+    """What each phase of each run cost, and how long the device waited."""
+    return frame(connection, named_sql("run_phases"))
+
+
 def listed_runs(connection: Connection) -> list[ListedRun]:
     """All runs as records, newest first."""
     return select(connection, ListedRun, named_sql("runs"))
 
 
 def tables(connection: Connection) -> dict[str, list[str]]:
-    """The store's tables and views by name, each with its columns: name and type."""
+    """The store's tables and views by name, each with its columns: name, type, what it is.
+
+    A column of a view is what that of the same name in a table is.
+    """
+    said = column_help()
+    own = {table for table, _ in said}
+    anywhere = {column: text for (_, column), text in reversed(said.items())}
     found: dict[str, list[str]] = {}
     for table, column, kind in select_tuples(
         connection,
         "SELECT table_name, column_name, data_type FROM information_schema.columns "
         "WHERE table_catalog = current_database() ORDER BY table_name, ordinal_position",
     ):
-        found.setdefault(table, []).append(f"{column}  {kind}")
+        text = said.get((table, column), "" if table in own else anywhere.get(column, ""))
+        found.setdefault(table, []).append(f"{column}  {kind}{text and f'  -- {text}'}")
     return found
 
 
@@ -144,6 +157,19 @@ def traces(connection: Connection, run_id: str) -> list[Trace]:
     )
 
 
+def step_periods(connection: Connection, run_id: str) -> dict[int, tuple[int, int]]:
+    """From each step that another follows to that one: (start to start, end to start) in ns."""
+    return {
+        step_id: (period_ns, between_ns)
+        for step_id, period_ns, between_ns in select_tuples(
+            connection,
+            "SELECT step_id, period_ns, between_ns FROM steps "
+            "WHERE run_id = $run_id AND period_ns IS NOT NULL",
+            {"run_id": run_id},
+        )
+    }
+
+
 def step_groups(connection: Connection, run_id: str) -> list[StepGroup]:
     """The steps of a run by phase and batch, in order of both."""
     return select(
@@ -162,6 +188,16 @@ def quality(connection: Connection, run_id: str) -> list[Finding]:
         Finding,
         "SELECT trace_id, code, severity, count, place, message FROM trace_quality "
         "WHERE run_id = $run_id ORDER BY severity DESC, trace_id NULLS FIRST, code",
+        {"run_id": run_id},
+    )
+
+
+def checks(connection: Connection, run_id: str) -> list[Check]:
+    """What each trace of a run can prove, in the order of the checks."""
+    return select(
+        connection,
+        Check,
+        "SELECT * EXCLUDE (run_id) FROM checks WHERE run_id = $run_id ORDER BY trace_id, rowid",
         {"run_id": run_id},
     )
 

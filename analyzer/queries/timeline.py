@@ -180,6 +180,16 @@ def device_event(connection: Connection, run_id: str, device_event_id: int) -> D
     return found[0]
 
 
+def op_places(connection: Connection, run_id: str) -> dict[str, tuple[int, str]]:
+    """By operator the launch that cost the host most: its trace, and the event, e.g. "op:12"."""
+    return {
+        op: (trace_id, f"call:{call_id}" if op_id is None else f"op:{op_id}")
+        for op, trace_id, op_id, call_id in select_tuples(
+            connection, named_sql("op_places"), {"run_id": run_id}
+        )
+    }
+
+
 def host_event(connection: Connection, run_id: str, kind: str, event_id: int) -> HostCall | HostOp:
     """One op, region or call: name, thread, times, and what it started.
 
@@ -303,7 +313,7 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     span = "start_ns, start_ns + dur_ns AS end_ns"
     calls = _columns(
         connection,
-        f"SELECT {span}, is_launch, "
+        f"SELECT {span}, is_launch, copy_wait_ns, "
         f"list_position({list(classification.ACCOUNTS)!r}, account)::BIGINT - 1 AS account "
         f"FROM calls WHERE {here} AND thread_id = $thread_id",
         where,
@@ -342,7 +352,12 @@ def stretches(connection: Connection, run_id: str, trace_id: int) -> Stretches |
     launching = calls["is_launch"].astype(bool)
     owned = give_library(
         cut(
-            (_ints(calls["start_ns"]), _ints(calls["end_ns"]), _ints(calls["account"])),
+            (
+                _ints(calls["start_ns"]),
+                _ints(calls["end_ns"]),
+                _ints(calls["account"]),
+                _ints(calls["copy_wait_ns"]),
+            ),
             (_ints(ops["start_ns"][in_op]), _ints(ops["end_ns"][in_op])),
             (_ints(ops["start_ns"][~in_op]), _ints(ops["end_ns"][~in_op])),
             np.array(edges, np.int64),

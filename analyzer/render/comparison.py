@@ -7,6 +7,7 @@ from rich.text import Text
 
 from analyzer import numbers
 from analyzer.render.tables import heading, printable, table
+from analyzer.reports.evidence import bound_of
 from analyzer.reports.records import Comparison, Pair
 
 _METRICS = (
@@ -44,11 +45,16 @@ def print_comparison(value: Comparison, out: Console) -> None:
         out.print(Text(printable(f"  {letter}  {described}")))
     rows = [("HDBI", *[numbers.index(s.hdbi) for s in sides], *["" for _ in sides[1:]])]
     for label, key in _METRICS:
-        values = [getattr(side.per_step, key) for side in sides]
         show = numbers.duration if key.endswith("_ns") else numbers.count
-        rows.append(
-            (label, *[show(v) for v in values], *[numbers.change(values[0], v) for v in values[1:]])
-        )
+        values = [getattr(side.per_step, key) for side in sides]
+        bounds = [bound_of(side.evidence, key) for side in sides]
+        shown = [
+            numbers.bounded(bound.kind if bound else "", show(value))
+            for bound, value in zip(bounds, values, strict=True)
+        ]
+        # A change of what is only a bound is none.
+        sure = [None if bound else value for bound, value in zip(bounds, values, strict=True)]
+        rows.append((label, *shown, *[numbers.change(sure[0], v) for v in sure[1:]]))
     for phase in sides[0].phases:
         if all(phase in side.phases for side in sides):
             values = [side.phases[phase].median_orchestration_ns for side in sides]
@@ -59,6 +65,12 @@ def print_comparison(value: Comparison, out: Console) -> None:
     if any(speeds):
         changes = [numbers.change(speeds[0], v) for v in speeds[1:]]
         rows.append(("host, fixed work", *[numbers.duration(v) for v in speeds], *changes))
+    for place, one in enumerate(sides[0].ranks or ()):
+        if all(side.ranks and len(side.ranks) == len(sides[0].ranks or ()) for side in sides):
+            values = [side.ranks[place].wait_ns for side in sides if side.ranks]
+            shown = [numbers.duration(v) for v in values]
+            changes = [numbers.change(values[0], v) for v in values[1:]]
+            rows.append((f"{one.label} waits, median", *shown, *changes))
     out.print(
         table(
             [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.text import Text
 
@@ -10,23 +12,29 @@ from analyzer.queries.costs import Step, StepTotals
 from analyzer.queries.records import Family, Finding, Op, Run
 from analyzer.render.measurements import print_floors, print_host_speed, print_latency
 from analyzer.render.prediction import prediction_table
+from analyzer.render.ranks import print_ranks
 from analyzer.render.step_groups import print_step_groups
 from analyzer.render.tables import bar, heading, printable, table
 from analyzer.reports.records import PhaseFigures, Predictions, RunReport
-from analyzer.reports.report import ACCOUNT_MEANS
+from analyzer.reports.verdict import ACCOUNT_MEANS
 
 
 def print_report(value: RunReport, out: Console) -> None:
     """Print a report."""
     _head(value.run, value.steps_told, out)
     out.print()
-    out.print(Text(value.verdict.sentence))
+    if value.evidence.sentence:
+        doctor = f"`analyzer doctor {shlex.quote(value.run.name)}` says what to do."
+        line = f"Evidence: {value.evidence.sentence} {doctor}"
+        out.print(Text(printable(line), style="yellow"))
+    out.print(Text(printable(value.verdict.sentence)))
     _balance(value, out)
     _ledger(value, out)
+    print_ranks(value.ranks, out)
     _steps(value, out)
     _families(value.families, out)
     _kernels(value, out)
-    _ops(value.ops, out)
+    _ops(value.ops, value.evidence.kind("host_cost"), out)
     print_latency(value, out)
     print_host_speed(value.host_speed, out)
     _predictions(value.predictions, out)
@@ -63,7 +71,7 @@ def _balance(value: RunReport, out: Console) -> None:
         else f"Balance over {steps} step{'s' * (steps != 1)}",
     )
     # What the trace cannot tell is a dash, not a zero that looks sound.
-    active = None if "kernels" in lacking else measured.device_active_ns
+    active = measured.device_active_ns
     orchestration = measured.orchestration_ns if totals.launches else None
     framework, library, paper = (
         None if "operators" in lacking or not totals.launches else ns
@@ -78,8 +86,11 @@ def _balance(value: RunReport, out: Console) -> None:
         else "no launch floor"
     )
 
-    def timed(label: str, ns: int | None, note: str) -> tuple[str, str, str, str]:
-        return label, numbers.duration(ns), bar(ns or 0, largest), note
+    kind = value.evidence.kind
+
+    def timed(label: str, ns: int | None, note: str, group: str) -> tuple[str, str, str, str]:
+        text = numbers.bounded(kind(group), numbers.duration(ns))
+        return label, text, bar(ns or 0, largest), note
 
     above = "shown, in no sum" if measured.kt_fw_low_ns is not None else "needs kernel replay"
     rows = [
@@ -89,16 +100,27 @@ def _balance(value: RunReport, out: Console) -> None:
             value.verdict.reading,
             "0 host-bound, 1 device-bound",
         ),
-        timed("T_DeviceActive", active, f"{numbers.count(measured.kernels)} kernels"),
+        timed(
+            "T_DeviceActive",
+            active,
+            f"{numbers.bounded(kind('device_time'), numbers.count(measured.kernels))} kernels",
+            "device_time",
+        ),
         timed(
             "T_Orchestration",
             orchestration,
-            f"{numbers.count(measured.launches)} launches, "
+            f"{numbers.bounded(kind('launches'), numbers.count(measured.launches))} launches, "
             f"{numbers.count(measured.graph_launches)} of graphs",
+            "host_cost",
         ),
-        timed("  dFT framework", framework, "translation in Python and PyTorch"),
-        timed("  dCT CUDA library", library, f"by the paper's rule {numbers.duration(paper)}"),
-        timed("  dKT launch path", path, floor),
+        timed("  dFT framework", framework, "translation in Python and PyTorch", "host_cost"),
+        timed(
+            "  dCT CUDA library",
+            library,
+            f"by the paper's rule {numbers.duration(paper)}",
+            "host_cost",
+        ),
+        timed("  dKT launch path", path, floor, "host_cost"),
         ("  above the floor", _above_floor(measured), "", above),
         (
             "TKLQT",
@@ -108,7 +130,10 @@ def _balance(value: RunReport, out: Console) -> None:
         ),
         (
             "device busy",
-            numbers.duration(None if "device" in lacking else measured.device_busy_ns),
+            numbers.bounded(
+                kind("device_time"),
+                numbers.duration(None if "device" in lacking else measured.device_busy_ns),
+            ),
             "",
             f"union of all events; HDBI by it {numbers.index(measured.hdbi_busy)}",
         ),
@@ -141,6 +166,7 @@ def _ledger(value: RunReport, out: Console) -> None:
     if not wall:
         return
     idle = value.verdict.idle_ns
+    at_most = value.evidence.kind("device_idle") + " " * bool(value.evidence.kind("device_idle"))
     heading(out, "Ledger of the launching thread (exposed: while the GPU was idle)")
     rows = [
         (
@@ -161,7 +187,9 @@ def _ledger(value: RunReport, out: Console) -> None:
             "100 %",
             numbers.duration(idle),
             "",
-            "" if idle is None else f"GPU idle {numbers.share(value.verdict.idle_share)} of it",
+            ""
+            if idle is None
+            else f"GPU idle {at_most}{numbers.share(value.verdict.idle_share)} of it",
         )
     )
     out.print(
@@ -186,15 +214,13 @@ def _steps(value: RunReport, out: Console) -> None:
     rows: list[tuple[str, ...]] = []
     shown = value.steps[:12]
     for step in shown:
-        rows.append(_step_row(step.name, 1, step, value.verdict.unsupported))
+        rows.append(_step_row(step.name, 1, step, value))
     if len(value.steps) > len(shown):
         rows.append((f"... {len(value.steps) - len(shown)} more", *[""] * 8))
     for phase, sums in value.phases.items():
         if sums.steps > 1:
-            rows.append(
-                _step_row(f"all {phase}, mean", sums.steps, sums, value.verdict.unsupported)
-            )
-            rows.append(_median_row(phase, sums, value.verdict.unsupported))
+            rows.append(_step_row(f"all {phase}, mean", sums.steps, sums, value))
+            rows.append(_median_row(phase, sums, value))
     out.print(
         table(
             [
@@ -214,35 +240,43 @@ def _steps(value: RunReport, out: Console) -> None:
     print_step_groups(value.step_groups, out)
 
 
-def _step_row(name: str, n: int, row: Step | StepTotals, lacking: list[str]) -> tuple[str, ...]:
+def _step_row(name: str, n: int, row: Step | StepTotals, value: RunReport) -> tuple[str, ...]:
+    bounded, kind = numbers.bounded, value.evidence.kind
+
     def mean(value: int | None) -> float | None:
         return None if value is None else value / n
 
     idle, wall = row.device_idle_ns, row.wall_ns
     active: int | None = row.device_active_ns
     orchestration = row.orchestration_ns
-    if "device" in lacking:
+    if "device" in value.verdict.unsupported:
         active = orchestration = idle = None
     return (
         name,
-        numbers.duration(mean(row.elapsed_ns)),
-        numbers.duration(mean(wall)),
-        numbers.duration(mean(active)),
-        numbers.duration(mean(orchestration)),
+        bounded(kind("step_time"), numbers.duration(mean(row.elapsed_ns))),
+        bounded(kind("host_time"), numbers.duration(mean(wall))),
+        bounded(kind("device_time"), numbers.duration(mean(active))),
+        bounded(kind("host_cost"), numbers.duration(mean(orchestration))),
         numbers.index(row.hdbi),
-        numbers.count(mean(row.launches)),
-        numbers.count(mean(row.kernels)),
-        numbers.share(idle / wall if idle is not None and wall else None),
+        bounded(kind("launches"), numbers.count(mean(row.launches))),
+        bounded(kind("device_time"), numbers.count(mean(row.kernels))),
+        bounded(
+            kind("device_idle"), numbers.share(idle / wall if idle is not None and wall else None)
+        ),
     )
 
 
-def _median_row(phase: str, sums: PhaseFigures, lacking: list[str]) -> tuple[str, ...]:
-    device = (sums.median_device_active_ns, sums.median_orchestration_ns)
+def _median_row(phase: str, sums: PhaseFigures, value: RunReport) -> tuple[str, ...]:
+    bounded, kind = numbers.bounded, value.evidence.kind
+    active, orchestration = sums.median_device_active_ns, sums.median_orchestration_ns
+    if "device" in value.verdict.unsupported:
+        active = orchestration = None
     return (
         f"all {phase}, median",
-        numbers.duration(sums.median_elapsed_ns),
-        numbers.duration(sums.median_wall_ns),
-        *(numbers.duration(None if "device" in lacking else ns) for ns in device),
+        bounded(kind("step_time"), numbers.duration(sums.median_elapsed_ns)),
+        bounded(kind("host_time"), numbers.duration(sums.median_wall_ns)),
+        bounded(kind("device_time"), numbers.duration(active)),
+        bounded(kind("host_cost"), numbers.duration(orchestration)),
         *[""] * 4,
     )
 
@@ -315,7 +349,7 @@ def _kernels(value: RunReport, out: Console) -> None:
     )
 
 
-def _ops(ops: list[Op], out: Console) -> None:
+def _ops(ops: list[Op], kind: str, out: Console) -> None:
     if not ops:
         return
     heading(out, "Operators that cost the host most")
@@ -323,7 +357,7 @@ def _ops(ops: list[Op], out: Console) -> None:
         (
             row.op,
             numbers.count(row.launches),
-            numbers.duration(row.host_ns),
+            numbers.bounded(kind, numbers.duration(row.host_ns)),
             numbers.duration(row.t_py_ns),
             numbers.duration(row.t_dispatch_ns),
             numbers.duration(row.ct_ns),

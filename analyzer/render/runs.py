@@ -27,7 +27,7 @@ def print_runs(runs: Sequence[ListedRun], out: Console) -> None:
                 ("steps", "right"),
                 ("kernels", "right"),
                 ("step p50", "right"),
-                ("T_Orch", "right"),
+                ("GPU idle", "right"),
                 ("HDBI", "right"),
                 ("", "left"),
             ],
@@ -39,7 +39,7 @@ def print_runs(runs: Sequence[ListedRun], out: Console) -> None:
                     numbers.count(run.steps),
                     numbers.count(run.kernels),
                     numbers.duration(run.step_elapsed_ns),
-                    numbers.duration(run.orchestration_ns),
+                    numbers.share(run.idle_share),
                     numbers.index(run.hdbi),
                     reading(run.hdbi),
                 )

@@ -18,9 +18,9 @@ class Band:
 
 
 BANDS = (
-    Band("host-bound", 0.0, 0.4, "Host-bound: preparing the work costs more than doing it."),
-    Band("balanced", 0.4, 0.6, "Balanced: preparing the work costs about as much as doing it."),
-    Band("device-bound", 0.6, 1.0, "Device-bound: the work itself dominates."),
+    Band("host-bound", 0.0, 0.4, "host-bound: preparing the work costs more than doing it."),
+    Band("balanced", 0.4, 0.6, "balanced: preparing the work costs about as much as doing it."),
+    Band("device-bound", 0.6, 1.0, "device-bound: the work itself costs more than preparing it."),
 )
 
 

@@ -4,6 +4,8 @@
     cpu-faster:X    the host X times as fast: the step played again on two resources
     fuse:N          up to N neighbouring elementwise kernels become one
     compile         bounds only: what cannot be fused, and the step as it is
+    perfect-ranks   no rank waits for another: the step without its waits
+    async-schedule  the host prepares the next step while the device works on this one
 
 The step is played again as a schedule (`schedule.py`), which with nothing changed gives the
 recorded step time back; how well is shown. Where the run has un-profiled step times, the host's
@@ -23,6 +25,8 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Step, Totals
 from analyzer.queries.records import Latency, Run, ScheduledCall, ScheduledEvent
+from analyzer.reports.evidence import evidence
+from analyzer.reports.ranks.balance import Balance, async_schedule, perfect_ranks
 from analyzer.reports.records import (
     Gap,
     MeasuredChange,
@@ -35,6 +39,8 @@ from analyzer.reports.schedule import ONE, Timeline, calibrate, fused, scaled, s
 from analyzer.store import Connection
 
 DEFAULT = ("graphs", "compile", "cpu-faster:2", "fuse:2")
+BALANCES = {"perfect-ranks": perfect_ranks, "async-schedule": async_schedule}
+PLAIN = ("graphs", "compile", *BALANCES)  # changes without a number
 STEPS = 5  # of a phase, at most: the median needs no more
 LONGEST = 20_000  # launches of a step that a report still plays again
 FUSABLE = ("elementwise", "norm", "reduce", "rope", "copy/cast", "scan", "gather/scatter/index")
@@ -68,15 +74,15 @@ def parse(what: str) -> tuple[str, Fraction | None]:
         AnalyzerError: It is none of the changes that can be predicted.
     """
     name, _, number = what.partition(":")
-    if name in ("graphs", "compile") and what == name:
+    if name in PLAIN and what == name:
         return name, None
     least, most = _RANGES.get(name, (Fraction(0), Fraction(-1)))
     # No exponent: a fraction of 1e999999999 alone would take all memory.
     value = Fraction(number) if _NUMBER.fullmatch(number) else Fraction(-1)
     if not least <= value <= most or (name == "fuse" and value.denominator != 1):
         raise AnalyzerError(
-            f"--what {what[:80]!r} cannot be predicted; it can be graphs, compile, cpu-faster:X "
-            "(X from 0.01 to 1000) or fuse:N (N from 2 to 1000)."
+            f"--what {what[:80]!r} cannot be predicted; it can be {', '.join(PLAIN)}, "
+            "cpu-faster:X (X from 0.01 to 1000) or fuse:N (N from 2 to 1000)."
         )
     return name, value
 
@@ -91,11 +97,10 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
     run = queries.run(connection, run_id)
     steps = queries.steps(connection, run_id)
     totals = queries.totals(connection, run_id)
-    if totals.kernels is None:
+    touched = next(iter(evidence(connection, run_id).bounds.values()), None)
+    if touched:
         raise AnalyzerError(
-            f"{run.name} has its graph replays as one block each, without their kernels, so no "
-            "step of it can be predicted; record it again with `nsys profile "
-            "--cuda-graph-trace=node`."
+            f"{run.name} cannot be predicted from: {touched.reason}. {touched.remedy}"
         )
     if not totals.kernels or not steps:
         raise AnalyzerError(
@@ -118,6 +123,10 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
         ]
         phases[phase] = _phase(models, own, unprofiled)
         for what, name, value in wanted:
+            if name in BALANCES:
+                balance = BALANCES[name](connection, run_id, own)
+                predictions.append(_of_balance(what, phase, balance, phases[phase].base_ns))
+                continue
             one = _median([_PREDICTORS[name](m, value, gap, totals) for m in models])
             predictions.append(Prediction(what, phase, phases[phase].base_ns, **vars(one)))
     return Predictions(
@@ -138,10 +147,11 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
 def predict_for_report(
     connection: Connection, run_id: str, steps: Sequence[Step]
 ) -> Predictions | None:
-    """What a report shows of a run: graphs and a faster host; None without kernels, or where a
-    step is so long that playing it again would hold the report up."""
+    """What a report shows of a run: graphs and a faster host; None without kernels, where a figure
+    is not what it seems, or where a step is so long that playing it again would hold the report up.
+    """
     sizes = [step.launches for step in steps if step.kernels]
-    if not sizes or max(sizes) > LONGEST:
+    if not sizes or max(sizes) > LONGEST or evidence(connection, run_id).bounds:
         return None
     return predict(connection, run_id, ("graphs", "cpu-faster:2"))
 
@@ -323,6 +333,12 @@ def _compile(
         high_ns=s.base_ns,
         reason="what a compiler makes of the kernels is not in an eager trace: bounds only",
     )
+
+
+def _of_balance(what: str, phase: str, balance: Balance, base_ns: int) -> Prediction:
+    times = balance.predicted_ns, balance.low_ns, balance.high_ns
+    base = balance.base_ns if balance.base_ns is not None else base_ns
+    return Prediction(what, phase, base, *times, nodes=None, pieces=None, reason=balance.reason)
 
 
 _PREDICTORS = {"graphs": _graphs, "cpu-faster": _cpu, "fuse": _fuse, "compile": _compile}

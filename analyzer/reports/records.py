@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from analyzer.queries.costs import Costs, Ledger, Step, StepTotals, Totals
 from analyzer.queries.records import (
+    Check,
     Coverage,
     Family,
     Finding,
@@ -22,6 +23,42 @@ from analyzer.queries.records import (
     Run,
     StepGroup,
 )
+from analyzer.reports.ranks import RankFigures, RankReport
+
+# -- what the traces can prove
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a group of figures is, if not what it seems."""
+
+    kind: str  # at least | at most | not judged
+    figures: str  # the group in words
+    reason: str  # what was found
+    remedy: str  # what to do about it
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the traces of a run can prove: which figures are bounds, which are not judged."""
+
+    sentence: str | None  # what is touched and why, in one line; None: nothing is
+    bounds: dict[str, Bound]  # by group of figures; all others are sound
+    checks: list[Check]  # one of each name, all traces together
+
+    def kind(self, group: str) -> str:
+        """at least | at most | not judged, of a group of figures; "" of a sound one."""
+        return self.bounds[group].kind if group in self.bounds else ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the command `doctor` says of a run, or of a file that is in no store."""
+
+    name: str  # shown
+    run_id: str | None  # None: of a file
+    evidence: Evidence  # what its traces can prove
+
 
 # -- how fast the host was
 
@@ -179,6 +216,8 @@ class RunFigures:
     steps: list[Step]  # in order of time
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: RankReport | None  # None where the traces are not ranks of one job
+    evidence: Evidence  # what the traces can prove; figures that are not judged are None
 
     @property
     def is_whole_trace(self) -> bool:
@@ -188,9 +227,9 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How host-bound a run is, which account is to blame, what is exposed."""
+    """How long the GPU waits, which account is to blame, how host-bound the steps are."""
 
-    reading: str  # name of the band of HDBI, or "unknown"
+    reading: str  # name of the band of HDBI, "unknown", or "not judged"
     unsupported: list[str]  # what the trace cannot tell: device, kernels, operators, launch floor
     hdbi: float | None  # over all steps
     largest_component: str | None  # of T_Orchestration
@@ -206,6 +245,7 @@ class RunSummary(RunFigures):
     """Is the run host-bound, and what is to be known about it?"""
 
     verdict: Verdict  # the answer
+    phase_verdicts: dict[str, Verdict]  # the same of each phase
     coverage: Coverage  # how much is linked and attributed
     inflation: dict[str, float] | None  # profiled over un-profiled step time, by phase
     quality: list[Finding]  # warnings first
@@ -252,13 +292,15 @@ class ComparedRun:
     steps: int  # added up
     hdbi: float | None  # over all steps
     hdbi_busy: float | None  # the same by device busy time
-    reading: str  # name of the band of HDBI, or "unknown"
+    reading: str  # name of the band of HDBI, "unknown", or "not judged"
     per_step: Costs  # the mean step
     totals: Totals  # everything recorded
     phases: dict[str, PhaseMeans]  # by phase
     ledger: Ledger  # of the mean step
     latency: Latencies | None  # without the profiler; None if not measured
     host_speed: HostSpeed | None  # None if not measured
+    ranks: list[RankFigures] | None  # what each waited; None where the traces are not ranks
+    evidence: Evidence  # what its traces can prove
 
 
 @dataclass(frozen=True)
@@ -270,7 +312,7 @@ class TimeChange:
     relative: float | None  # after / before - 1
     noise: float  # relative changes up to this are none
     source: str  # un-profiled | profiled
-    outcome: str  # same | faster | slower
+    outcome: str  # same | faster | slower | not judged
 
 
 @dataclass(frozen=True)
@@ -365,8 +407,9 @@ class Gate:
     run: str  # name of the run that was judged
     condition: str  # as it was written
     before: float | None  # the base's value; None if unknown
-    after: float  # the run's value
+    after: float | None  # the run's value; None if not judged
     failed: bool  # the condition holds
+    not_judged: str | None  # why it cannot be judged; None: it was
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,18 @@ from analyzer.attribution import classification
 from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Latencies, Run
 from analyzer.reports import prediction
-from analyzer.reports.bands import UNKNOWN, band_of, reading
+from analyzer.reports.bands import UNKNOWN, reading
+from analyzer.reports.evidence import (
+    NOT_JUDGED,
+    evidence,
+    withheld,
+    withheld_costs,
+    withheld_ledger,
+)
 from analyzer.reports.host_speed import speed_of
+from analyzer.reports.ranks import rank_report
 from analyzer.reports.records import (
+    Evidence,
     HostSpeed,
     PhaseFigures,
     RunFigures,
@@ -25,19 +34,9 @@ from analyzer.reports.records import (
     Verdict,
 )
 from analyzer.reports.step_marks import steps_told
+from analyzer.reports.verdict import exposed, sentence
 from analyzer.store import Connection
 
-ACCOUNT_MEANS = {
-    "python": "Python and everything else outside operators",
-    "region": "compiled-region wrappers: guards, generated glue code",
-    "framework": "PyTorch operators: dispatch, shapes, allocation",
-    "library": "inside CUDA libraries' host code (cuBLAS, cuDNN)",
-    "launch": "in kernel launch calls",
-    "graph_launch": "in graph launch calls",
-    "memory": "in copy, memset and allocation calls",
-    "wait": "waiting for the device",
-    "other_call": "in other CUDA calls (attributes, events, module loading)",
-}
 TOP = 15
 
 
@@ -47,15 +46,18 @@ def figures(connection: Connection, run_id: str) -> RunFigures:
     Raises:
         AnalyzerError: The store has no such run.
     """
-    steps, run = queries.steps(connection, run_id), queries.run(connection, run_id)
+    found, run = evidence(connection, run_id), queries.run(connection, run_id)
+    steps = [withheld_costs(step, found) for step in queries.steps(connection, run_id)]
     return RunFigures(
         run,
-        queries.totals(connection, run_id),
-        queries.added(steps),
-        phase_figures(steps),
+        withheld(queries.totals(connection, run_id), found),
+        withheld_costs(queries.added(steps), found),
+        {name: withheld_costs(sums, found) for name, sums in phase_figures(steps).items()},
         steps,
         queries.latency(connection, run_id),
         speed_of(run),
+        rank_report(connection, run_id),
+        found,
     )
 
 
@@ -70,7 +72,11 @@ def summary(connection: Connection, run_id: str) -> RunSummary:
     quality = queries.quality(connection, run_id)
     return RunSummary(
         **vars(found),
-        verdict=verdict(found.measured, found.totals, coverage),
+        verdict=verdict(found.measured, found.totals, coverage, found.evidence),
+        phase_verdicts={
+            phase: verdict(part, found.totals, coverage, found.evidence)
+            for phase, part in found.phases.items()
+        },
         coverage=coverage,
         inflation=_inflation(found.phases, found.latency, found.host_speed),
         quality=quality,
@@ -91,12 +97,23 @@ def report(connection: Connection, run_id: str) -> RunReport:
         steps_told=steps_told(
             queries.traces(connection, run_id), found.steps, found.run.step_annotation
         ),
-        step_groups=queries.step_groups(connection, run_id),
-        ledger=queries.ledger(connection, run_id),
+        step_groups=[
+            withheld(group, found.evidence) for group in queries.step_groups(connection, run_id)
+        ],
+        ledger=withheld_ledger(queries.ledger(connection, run_id), found.evidence),
         match=queries.match_tiers(connection, run_id),
-        families=queries.families(connection, run_id),
-        kernels=queries.kernel_records(connection, run_id, step_ids=step_ids, limit=TOP),
-        ops=queries.op_records(connection, run_id, step_ids=step_ids, limit=TOP),
+        families={
+            name: withheld(family, found.evidence)
+            for name, family in queries.families(connection, run_id).items()
+        },
+        kernels=[
+            withheld(kernel, found.evidence)
+            for kernel in queries.kernel_records(connection, run_id, step_ids=step_ids, limit=TOP)
+        ],
+        ops=[
+            withheld(op, found.evidence)
+            for op in queries.op_records(connection, run_id, step_ids=step_ids, limit=TOP)
+        ],
         kernels_per_output_token=_kernels_per_token(found.run, found.steps),
         floors=queries.floors(connection, run_id),
         predictions=prediction.predict_for_report(connection, run_id, found.steps),
@@ -157,11 +174,11 @@ def _inflation(
     return found or None
 
 
-def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict:
-    """How host-bound, which account is to blame, what is exposed: in a sentence and in figures.
-
-    A figure that stands on what the trace cannot tell is not shown as sound.
+def verdict(measured: StepTotals, totals: Totals, coverage: Coverage, found: Evidence) -> Verdict:
+    """How long the GPU waits, which account is to blame, how host-bound: in a sentence and in
+    figures. A figure that stands on what the trace cannot tell is not shown as sound.
     """
+    balance, idleness = found.bounds.get("hdbi"), found.bounds.get("device_idle")
     unsupported = [
         what
         for what, lacking in (
@@ -172,55 +189,23 @@ def verdict(measured: StepTotals, totals: Totals, coverage: Coverage) -> Verdict
         )
         if lacking
     ]
-    value = measured.hdbi
-    exposed = {name: entry.exposed_ns or 0 for name, entry in measured.ledger.items()}
-    idle_known = all(entry.exposed_ns is not None for entry in measured.ledger.values())
-    idle = sum(exposed.values())
+    times = exposed(measured)
+    idle = None if times is None or "device" in unsupported else sum(times.values())
     wall = sum(entry.ns for entry in measured.ledger.values())
-    worst = max(exposed, key=lambda name: exposed[name]) if idle > 0 else None
     parts = {
         "framework translation (dFT)": measured.ft_ns,
         "CUDA-library translation (dCT)": measured.ct_ns,
         "launch path (dKT)": measured.kt_ns,
     }
     known = {name: ns for name, ns in parts.items() if ns}
-    largest = max(known, key=lambda name: known[name]) if known else None
-    sentences: list[str] = []
-    if totals.kernels is None:
-        sentences.append(
-            "CUDA graphs were recorded as one block a replay, without their kernels, so kernel "
-            "counts, T_DeviceActive and HDBI are unknown; record again with `nsys profile "
-            "--cuda-graph-trace=node`."
-        )
-    elif "kernels" in unsupported:
-        sentences.append("The trace holds no kernel, so it says nothing about a GPU.")
-    elif not totals.launches:
-        sentences.append(
-            "HDBI is unknown: the trace holds no launch call, so nothing says what launching cost "
-            "the host."
-        )
-    elif value is None:
-        sentences.append("HDBI is unknown: the launch floor is missing, so T_Orchestration is too.")
-    elif "operators" in unsupported:
-        sentences.append(
-            "The trace holds no operators, so what they cost the host is unknown: T_Orchestration "
-            "is the launch path alone and HDBI an upper bound."
-        )
-    else:
-        sentences.append(band_of(value).sentence)
-    if totals.kernels and wall and worst:
-        sentences.append(
-            f"The GPU is idle for {idle / wall:.0%} of the steps' host time; the largest part "
-            f"of that ({exposed[worst] / idle:.0%}) passes in {worst} ({ACCOUNT_MEANS[worst]})."
-        )
     return Verdict(
-        reading=UNKNOWN if unsupported else reading(value),
+        reading=NOT_JUDGED if balance else UNKNOWN if unsupported else reading(measured.hdbi),
         unsupported=unsupported,
-        hdbi=value,
-        largest_component=largest,
-        idle_ns=idle if idle_known and "device" not in unsupported else None,
-        idle_share=idle / wall if wall and idle_known and "device" not in unsupported else None,
-        most_exposed_account=worst,
+        hdbi=measured.hdbi,
+        largest_component=max(known, key=lambda name: known[name]) if known else None,
+        idle_ns=idle,
+        idle_share=idle / wall if wall and idle is not None else None,
+        most_exposed_account=max(times, key=lambda name: times[name]) if times and idle else None,
         accounts=list(classification.ACCOUNTS),
-        sentence=" ".join(sentences),
+        sentence=sentence(measured, totals, unsupported, balance, idleness),
     )

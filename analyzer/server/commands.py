@@ -103,6 +103,12 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     serve.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
+    serve.add_argument(
+        "--base-path",
+        default="",
+        metavar="PATH",
+        help="path of all addresses, as behind a proxy: /hostbound (default: none)",
+    )
     serve.add_argument("--workers", type=_count, metavar="N", help="conversions at once")
     serve.add_argument("--oidc", type=Path, metavar="FILE", help="identity provider of the pages")
     serve.add_argument("--no-pages", action="store_true", help="the API alone")
@@ -173,6 +179,7 @@ def serve_command(args: argparse.Namespace) -> int:
             db=args.db or (None if args.data else Path(DEFAULT_DB)),
             host=args.host,
             port=args.port,
+            base_path=args.base_path,
             workers=workers,
             local=args.local,
             no_login=args.no_login_i_know,

@@ -18,7 +18,7 @@ from analyzer.server.auth.principal import Principal
 from analyzer.server.jobs.job import STATES, Job
 from analyzer.server.service import Service
 from analyzer.server.uploads.uploads import Announced
-from schemas.packing import RUN_DIRECTORY_TAR
+from schemas.packing import RUN_DIRECTORY_TAR, TRACE_SUFFIXES
 
 _PIECE = 1 << 20
 _LOOK_S = 0.1
@@ -133,7 +133,7 @@ def _ingested(result: dict[str, Any]) -> Ingested:
 
 def _run_name(file: str) -> str:
     base = file.replace("\\", "/").rsplit("/", 1)[-1]
-    for suffix in (".json.gz", ".json", ".zip"):
+    for suffix in (*TRACE_SUFFIXES, ".zip"):
         base = base.removesuffix(suffix)
     return _plain(base.removesuffix(".pt.trace")) or "trace"
 

@@ -88,6 +88,7 @@ class MakeApp(Protocol):
         hosting: Hosting,
         host: str,
         port: int,
+        base_path: str,
         most_bytes: int,
         auth: Mapping[str, Any] | None,
     ) -> object: ...

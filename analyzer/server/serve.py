@@ -33,6 +33,7 @@ from analyzer.server.limits import Limits
 from analyzer.server.pages import ENTRY_POINTS, MakeApp
 from analyzer.server.service import Service, build
 from analyzer.store import discovery, open_store
+from schemas.endpoint import is_base_path
 
 _MOST_FILES = 65_536
 _MOST_WAITING, _TAKEN_AT_ONCE = 2048, 16
@@ -49,6 +50,7 @@ class ServeOptions:
     db: Path | None
     host: str = "127.0.0.1"
     port: int = 8501
+    base_path: str = ""  # before every path, as "/hostbound"
     workers: int = 2
     local: bool = False
     no_login: bool = False
@@ -64,6 +66,8 @@ def serve(options: ServeOptions) -> None:
     Raises:
         AnalyzerError: The address, the data folder or the identity provider is not as it must be.
     """
+    if not is_base_path(options.base_path):
+        raise AnalyzerError(f"{options.base_path!r} is no path; write it as /hostbound.")
     layout = _layout(options)
     layout.check_store()
     # One of several servers leaves no note: commands go to the lake themselves.
@@ -89,12 +93,14 @@ def serve(options: ServeOptions) -> None:
             service = build(layout, options.limits, policy, options.workers, logs.to_stderr)
             _check_login(options, service)
             pages = _pages(service, options) if options.pages else None
-            application = Middleware(service, cast("Asgi", app.build(service)), pages)
+            application = Middleware(
+                service, cast("Asgi", app.build(service)), pages, options.base_path
+            )
             service.start()
             undo.callback(service.close, 0.0)
             if noted is not None and secret is not None:
                 here = "127.0.0.1" if options.host in ("0.0.0.0", "::") else shown
-                discovery.leave_note(noted, f"http://{here}:{port}", secret)
+                discovery.leave_note(noted, f"http://{here}:{port}{options.base_path}", secret)
             undo.pop_all()
         stack.callback(service.log, "stopped")
         if noted is not None:
@@ -102,7 +108,7 @@ def serve(options: ServeOptions) -> None:
         stack.callback(service.close, options.grace_seconds)
         service.log(
             "serving",
-            url=f"http://{shown}:{port}",
+            url=f"http://{shown}:{port}{options.base_path}",
             data=str(layout.data),
             login="needed" if service.needs_login() else "not needed",
             pages=pages is not None,
@@ -270,6 +276,7 @@ def _pages(service: Service, options: ServeOptions) -> Asgi | None:
         ServiceHosting(service),
         options.host,
         options.port,
+        options.base_path,
         PAGE_UPLOAD_BYTES,
         provider.auth if provider else None,
     )

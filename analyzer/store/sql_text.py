@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 
@@ -16,3 +17,16 @@ def schema_sql(name: str) -> str:
 def named_sql(name: str) -> str:
     """Text of `analyzer/sql/NAME.sql`: one question a file."""
     return (resources.files("analyzer") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def column_help() -> dict[tuple[str, str], str]:
+    """What `schemas/sql/tables.sql` says beside a column, by table and column."""
+    found: dict[tuple[str, str], str] = {}
+    table = ""
+    for line in schema_sql("tables").splitlines():
+        if made := re.match(r"CREATE TABLE IF NOT EXISTS (\w+)", line):
+            table = made[1]
+        elif said := re.match(r"  (\w+) [A-Z]+(?:\[\])?,? +-- (.+)", line):
+            found[table, said[1]] = said[2]
+    return found

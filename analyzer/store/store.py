@@ -15,7 +15,7 @@ import duckdb
 from analyzer.errors import AnalyzerError
 from analyzer.store.sql_policy import Reach
 
-STORE_VERSION = 3
+STORE_VERSION = 4
 DEFAULT_STORE = Path("hostbound.duckdb")
 LOCK_PATIENCE_S = 120.0
 READ_PATIENCE_S = 10.0

@@ -32,6 +32,7 @@ CHECKS = (
     "launch_sums",
     "event_sums",
     "run_sums",
+    "rank_waits",
 )
 FILES_CHECK = "files"
 MOST_MESSAGES = 20
@@ -108,7 +109,7 @@ def _changed_files(connection: Connection, kept: Path) -> list[Problem]:
 
 def _place(path: Path, source: str, file: str, role: str) -> Path | None:
     """Where a file was read from; None where the store does not tell (a capture that was named)."""
-    if source == "run_directory":
+    if source in ("run_directory", "ranks"):
         return path / file
     return path if role == "trace" and path.name == file else None
 

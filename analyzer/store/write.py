@@ -20,6 +20,7 @@ RUN_TABLES = (
     "traces",
     "event_counts",
     "trace_quality",
+    "checks",
     "names",
     "shapes",
     "threads",
@@ -37,6 +38,9 @@ RUN_TABLES = (
     "latency",
     "step_latency",
     "python_functions",
+    "ranks",
+    "collectives",
+    "waits",
 )
 
 

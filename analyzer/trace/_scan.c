@@ -24,7 +24,7 @@ enum { NEED_MORE = 0, END = 1, ODD = 2, BAD = 3, NO_MEMORY = 4 };
 
 enum {
     HAS_TS = 1, HAS_DUR = 2, HAS_CORRELATION = 4, HAS_EXTERNAL = 8, HAS_BYTES = 16,
-    CONTROL = 32, NONFINITE = 64
+    CONTROL = 32, NONFINITE = 64, IS_BEGIN = 128, IS_END = 256
 };
 
 typedef struct {
@@ -34,16 +34,31 @@ typedef struct {
 
 typedef struct { uint64_t hash; int32_t id; } Slot;
 
+typedef struct { int32_t ph, cat; int64_t events; } Count;
+
+/* The name of a thread: pid, tid and name one after the other in `texts`. */
+typedef struct { int64_t at; int32_t pid, tid, name; } Named;
+
+/* What was read of the document, or of a stretch of it. */
 typedef struct {
-    Row *rows; int64_t n_rows, cap_rows;
-    char *arena; int64_t arena_len, arena_cap;
-    int64_t *offsets; int64_t n_strings, cap_strings;   /* offsets[n_strings] is the arena's end */
-    Slot *slots; int64_t n_slots;
-    int32_t *count_ph, *count_cat; int64_t *counts; int64_t n_counts, cap_counts;
-    int64_t events;                 /* events seen so far, also the next event's index */
+    Row *rows; int64_t n_rows;
+    Count *counts; int64_t n_counts;
+    Named *named; int64_t n_named;
+    char *texts; int64_t n_texts;
+    int64_t events;                 /* events of the part, also the next event's index */
     int64_t trailing_commas;
+} Part;
+
+typedef struct {
+    Part part;
+    char *arena; int64_t arena_len;
+    int64_t *offsets; int64_t n_strings;                /* offsets[n_strings] is the arena's end */
     int64_t status, odd_start, odd_end, bad_at;
-    int32_t keep_python, ph_X, ph_M, cat_python; int32_t last_count;
+    int64_t cap_rows, cap_counts, cap_named, cap_texts, arena_cap, cap_strings;
+    Slot *slots; int64_t n_slots;
+    int32_t *map; int64_t cap_map;                      /* ids in the scanner that parts go to; -1: none yet */
+    int32_t keep_python, ph_X, ph_M, ph_B, ph_E, cat_python;
+    int64_t last_count;
     char *scratch; int64_t scratch_cap;
 } Scanner;
 
@@ -80,63 +95,132 @@ static int rehash(Scanner *s) {
     return 1;
 }
 
-EXPORT int32_t hb_intern(Scanner *s, const char *p, int64_t n) {
-    if (s->n_strings * 2 >= s->n_slots && !rehash(s)) return -2;
-    uint64_t h = hash_bytes(p, n);
+/* The slot of a text, or the empty one where it belongs. */
+static Slot *slot_of(const Scanner *s, uint64_t h, const char *p, int64_t n) {
     int64_t mask = s->n_slots - 1, j = (int64_t)(h & (uint64_t)mask);
     while (s->slots[j].id >= 0) {
         if (s->slots[j].hash == h) {
             int64_t a = s->offsets[s->slots[j].id], b = s->offsets[s->slots[j].id + 1];
-            if (b - a == n && memcmp(s->arena + a, p, (size_t)n) == 0) return s->slots[j].id;
+            if (b - a == n && memcmp(s->arena + a, p, (size_t)n) == 0) break;
         }
         j = (j + 1) & mask;
     }
+    return s->slots + j;
+}
+
+EXPORT int32_t hb_intern(Scanner *s, const char *p, int64_t n) {
+    if (s->n_strings * 2 >= s->n_slots && !rehash(s)) return -2;
+    uint64_t h = hash_bytes(p, n);
+    Slot *slot = slot_of(s, h, p, n);
+    if (slot->id >= 0) return slot->id;
     if (!grow((void **)&s->arena, &s->arena_cap, s->arena_len + n, 1)) return -2;
     if (!grow((void **)&s->offsets, &s->cap_strings, s->n_strings + 2, sizeof(int64_t))) return -2;
     memcpy(s->arena + s->arena_len, p, (size_t)n);
     s->offsets[s->n_strings] = s->arena_len;
     s->arena_len += n;
     s->offsets[s->n_strings + 1] = s->arena_len;
-    s->slots[j].hash = h; s->slots[j].id = (int32_t)s->n_strings;
+    slot->hash = h; slot->id = (int32_t)s->n_strings;
     return (int32_t)s->n_strings++;
 }
 
 EXPORT int32_t hb_count(Scanner *s, int32_t ph, int32_t cat, int64_t by) {
+    Part *p = &s->part;
     int64_t i = s->last_count;
-    if (i >= s->n_counts || s->count_ph[i] != ph || s->count_cat[i] != cat) {
-        for (i = 0; i < s->n_counts; i++)
-            if (s->count_ph[i] == ph && s->count_cat[i] == cat) break;
-        if (i == s->n_counts) {
-            if (i >= s->cap_counts) {
-                int64_t a = s->cap_counts, b = a, c = a;
-                if (!grow((void **)&s->count_ph, &a, i + 1, 4) || !grow((void **)&s->count_cat, &b, i + 1, 4) ||
-                    !grow((void **)&s->counts, &c, i + 1, 8)) return 0;
-                s->cap_counts = a;
-            }
-            s->count_ph[i] = ph; s->count_cat[i] = cat; s->counts[i] = 0; s->n_counts++;
+    if (i >= p->n_counts || p->counts[i].ph != ph || p->counts[i].cat != cat) {
+        for (i = 0; i < p->n_counts; i++)
+            if (p->counts[i].ph == ph && p->counts[i].cat == cat) break;
+        if (i == p->n_counts) {
+            if (!grow((void **)&p->counts, &s->cap_counts, i + 1, sizeof(Count))) return 0;
+            p->counts[p->n_counts++] = (Count){ph, cat, 0};
         }
-        s->last_count = (int32_t)i;
+        s->last_count = i;
     }
-    s->counts[i] += by;
+    p->counts[i].events += by;
     return 1;
+}
+
+EXPORT int32_t hb_add(Scanner *s, const Row *row) {
+    if (!grow((void **)&s->part.rows, &s->cap_rows, s->part.n_rows + 1, sizeof(Row))) return 0;
+    s->part.rows[s->part.n_rows++] = *row;
+    return 1;
+}
+
+/* Note the name of a thread; a text of no length may be NULL. */
+EXPORT int32_t hb_name(Scanner *s, const char *pid, int32_t n_pid, const char *tid, int32_t n_tid, const char *name, int32_t n_name) {
+    Part *p = &s->part;
+    int64_t at = p->n_texts;
+    if (!grow((void **)&p->named, &s->cap_named, p->n_named + 1, sizeof(Named)) ||
+        !grow((void **)&p->texts, &s->cap_texts, at + n_pid + n_tid + n_name + 1, 1)) return 0;
+    p->named[p->n_named++] = (Named){at, n_pid, n_tid, n_name};
+    if (n_pid) memcpy(p->texts + at, pid, (size_t)n_pid);
+    if (n_tid) memcpy(p->texts + at + n_pid, tid, (size_t)n_tid);
+    if (n_name) memcpy(p->texts + at + n_pid + n_tid, name, (size_t)n_name);
+    p->n_texts += n_pid + n_tid + n_name;
+    return 1;
+}
+
+/* Forget what was read since the last part; its memory is used again, and the strings stay. */
+EXPORT void hb_drop(Scanner *s) {
+    Part *p = &s->part;
+    p->n_rows = p->n_counts = p->n_named = p->n_texts = p->events = p->trailing_commas = 0;
+}
+
+/* The id in `into` of a string of `from`; below 0 if there is no memory. */
+static int32_t moved(Scanner *into, const Scanner *from, int32_t id) {
+    if (from->map[id] < 0) {
+        int64_t at = from->offsets[id];
+        from->map[id] = hb_intern(into, from->arena + at, from->offsets[id + 1] - at);
+    }
+    return from->map[id];
+}
+
+/* Append what `from` read since it last handed over to `into`, as what comes next in the document:
+ * with ids of the strings of `into`, in the order in which rows use them. */
+EXPORT int32_t hb_append(Scanner *into, Scanner *from) {
+    Part *p = &from->part;
+    int64_t had = from->cap_map;
+    if (!grow((void **)&from->map, &from->cap_map, from->n_strings, sizeof(int32_t))) return 0;
+    for (int64_t i = had; i < from->cap_map; i++) from->map[i] = -1;
+    for (int64_t i = 0; i < p->n_rows; i++) {
+        Row *row = p->rows + i;
+        row->index += into->part.events;
+        int32_t *ids[9] = {&row->category, &row->name, &row->kernel, &row->pid, &row->tid, &row->device,
+                           &row->stream, &row->shape, &row->config};
+        for (int j = 0; j < 9; j++)
+            if (*ids[j] >= 0 && (*ids[j] = moved(into, from, *ids[j])) < 0) return 0;
+        if (!hb_add(into, row)) return 0;
+    }
+    for (int64_t i = 0; i < p->n_counts; i++) {
+        int32_t ph = moved(into, from, p->counts[i].ph), cat = moved(into, from, p->counts[i].cat);
+        if (ph < 0 || cat < 0 || !hb_count(into, ph, cat, p->counts[i].events)) return 0;
+    }
+    for (int64_t i = 0; i < p->n_named; i++) {
+        const Named *n = p->named + i;
+        const char *pid = p->texts + n->at, *tid = pid + n->pid, *name = tid + n->tid;
+        if (!hb_name(into, pid, n->pid, tid, n->tid, name, n->name)) return 0;
+    }
+    into->part.events += p->events;
+    into->part.trailing_commas += p->trailing_commas;
+    hb_drop(from);
+    return 1;
+}
+
+/* The first name from `i` on of a thread whose pid and tid are strings of `s`; -1 if there is none. */
+EXPORT int64_t hb_next_named(const Scanner *s, int64_t i) {
+    const Part *part = &s->part;
+    for (; i < part->n_named; i++) {
+        const Named *n = part->named + i;
+        const char *pid = part->texts + n->at, *tid = pid + n->pid;
+        if (slot_of(s, hash_bytes(pid, n->pid), pid, n->pid)->id >= 0 &&
+            slot_of(s, hash_bytes(tid, n->tid), tid, n->tid)->id >= 0) return i;
+    }
+    return -1;
 }
 
 EXPORT void hb_free(Scanner *s) {
     if (!s) return;
-    free(s->rows); free(s->arena); free(s->offsets); free(s->slots); free(s->count_ph);
-    free(s->count_cat); free(s->counts); free(s->scratch); free(s);
-}
-
-EXPORT Scanner *hb_new(int32_t keep_python) {
-    Scanner *s = calloc(1, sizeof(Scanner));
-    if (!s) return NULL;
-    s->keep_python = keep_python;
-    if (!rehash(s)) { free(s); return NULL; }
-    hb_intern(s, "", 0);                                /* id 0 is the empty string */
-    s->ph_X = hb_intern(s, "X", 1);
-    s->ph_M = hb_intern(s, "M", 1);
-    s->cat_python = hb_intern(s, "python_function", 15);
-    return s;
+    free(s->part.rows); free(s->part.counts); free(s->part.named); free(s->part.texts);
+    free(s->arena); free(s->offsets); free(s->slots); free(s->scratch); free(s->map); free(s);
 }
 
 /* Character classes for the inner loops. */
@@ -154,6 +238,21 @@ static void make_classes(void) {
         CLASS[i] = c;
     }
     class_ready = 1;
+}
+
+EXPORT Scanner *hb_new(int32_t keep_python) {
+    Scanner *s = calloc(1, sizeof(Scanner));
+    if (!s) return NULL;
+    s->keep_python = keep_python;
+    if (!rehash(s)) { free(s); return NULL; }
+    if (!class_ready) make_classes();
+    hb_intern(s, "", 0);                                /* id 0 is the empty string */
+    s->ph_X = hb_intern(s, "X", 1);
+    s->ph_M = hb_intern(s, "M", 1);
+    s->ph_B = hb_intern(s, "B", 1);
+    s->ph_E = hb_intern(s, "E", 1);
+    s->cat_python = hb_intern(s, "python_function", 15);
+    return s;
 }
 
 typedef struct { const char *p, *end; int flags, odd; const char *bad; } In;
@@ -326,9 +425,17 @@ static int to_int(const char *a, const char *b, int64_t *out) {
 
 #define KEY(text) (n == (int64_t)sizeof(text) - 1 && !memcmp(k, text, sizeof(text) - 1))
 typedef struct { const char *a, *b; } Span;
-typedef struct { Span dims, types, strides, concrete, grid, block, shared, regs; } Args;
+enum { COLL_NAME, COLL_GROUP, COLL_RANKS, COLL_IN, COLL_OUT, COLL_DTYPE, COLL_PARTS };
+typedef struct {
+    Span device, stream, ran_on, context, sycl, level_zero, kernel, label, shape[4], config[4], coll[COLL_PARTS];
+} Args;
 
-static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
+/* Whether a string is text as it stands: no escapes, UTF-8. */
+static int plain(const char *a, const char *b) {
+    return !memchr(a, '\\', (size_t)(b - a)) && valid_utf8(a, b);
+}
+
+static int read_args(In *in, Row *row, Args *args) {
     const char *k, *ke, *a, *b;
     int r;
     skip_space(in);
@@ -352,28 +459,46 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
         Span span = {a, b};
         int null = b - a == 4 && !memcmp(a, "null", 4);
         switch (k[0]) {
-        case 'c': if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; } break;
+        case 'c':
+            if (KEY("correlation") && !null) { if (to_int(a, b, &row->correlation)) row->flags |= HAS_CORRELATION; else in->odd = 1; }
+            else if (KEY("context") && !null) args->context = span;
+            break;
         case 'E': case 'e':
             if ((KEY("External id") || KEY("external id")) && !null) { if (to_int(a, b, &row->external)) row->flags |= HAS_EXTERNAL; else in->odd = 1; } break;
-        case 'd': if (KEY("device") && !null) row->device = hb_intern(s, a, b - a); break;
-        case 's':
-            if (KEY("stream") && !null) row->stream = hb_intern(s, a, b - a);
-            else if (KEY("shared memory")) args->shared = span;
+        case 'd':
+            if (KEY("device") && !null) args->device = span;
+            else if (KEY("dtype")) args->coll[COLL_DTYPE] = span;
             break;
-        case 'g': if (KEY("grid")) args->grid = span; break;
+        case 'P':
+            if (KEY("Process Group Name")) args->coll[COLL_GROUP] = span;
+            else if (KEY("Process Group Ranks")) args->coll[COLL_RANKS] = span;
+            break;
+        case 'O': if (KEY("Out msg nelems")) args->coll[COLL_OUT] = span; break;
+        case 's':
+            if (KEY("stream") && !null) args->stream = span;
+            else if (KEY("shared memory")) args->config[2] = span;
+            else if (KEY("sycl queue") && !null) args->sycl = span;
+            break;
+        case 'o': if (KEY("original_stream") && !null) args->ran_on = span; break;
+        case 'l': if (KEY("l0 queue") && !null) args->level_zero = span; break;
+        case 'g': if (KEY("grid")) args->config[0] = span; break;
         case 'b':
-            if (KEY("block")) args->block = span;
+            if (KEY("block")) args->config[1] = span;
             else if (KEY("bytes") && !null) { if (to_int(a, b, &row->bytes)) row->flags |= HAS_BYTES; else in->odd = 1; }
             break;
-        case 'r': if (KEY("registers per thread")) args->regs = span; break;
-        case 'k': if (KEY("kernel") && *a == '"') { kernel->a = a + 1; kernel->b = b - 1;
-                      if (memchr(a, '\\', (size_t)(b - a)) || !valid_utf8(a, b)) in->odd = 1; } break;
+        case 'r': if (KEY("registers per thread")) args->config[3] = span; break;
+        case 'k': if (KEY("kernel") && *a == '"') { args->kernel = (Span){a + 1, b - 1}; in->odd |= !plain(a, b); } break;
+        case 'n': if (KEY("name") && !null) args->label = span; break;
         case 'I':
-            if (KEY("Input Dims") || KEY("Input dims")) args->dims = span;
-            else if (KEY("Input type")) args->types = span;
-            else if (KEY("Input Strides")) args->strides = span;
+            if (KEY("Input Dims") || KEY("Input dims")) args->shape[0] = span;
+            else if (KEY("Input type")) args->shape[1] = span;
+            else if (KEY("Input Strides")) args->shape[2] = span;
+            else if (KEY("In msg nelems")) args->coll[COLL_IN] = span;
             break;
-        case 'C': if (KEY("Concrete Inputs")) args->concrete = span; break;
+        case 'C':
+            if (KEY("Concrete Inputs")) args->shape[3] = span;
+            else if (KEY("Collective name")) args->coll[COLL_NAME] = span;
+            break;
         default: break;
         }
         skip_space(in);
@@ -385,26 +510,33 @@ static int read_args(In *in, Row *row, Args *args, Span *kernel, Scanner *s) {
     }
 }
 
-/* Four texts, a unit separator between them, as one interned string; -1 if none is there. */
-static int32_t join(Scanner *s, const Span *t) {
-    int64_t n = 3;
+/* Some texts, a unit separator between them, as one interned string; -1 if none is there. */
+static int32_t join(Scanner *s, const Span *t, int parts) {
+    int64_t n = parts - 1;
     int any = 0;
-    for (int i = 0; i < 4; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
+    for (int i = 0; i < parts; i++) { n += t[i].b - t[i].a; any |= t[i].a != NULL; }
     if (!any) return -1;
     if (!grow((void **)&s->scratch, &s->scratch_cap, n, 1)) return -2;
     char *p = s->scratch;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < parts; i++) {
         if (i) *p++ = 0x1f;
         if (t[i].a) { memcpy(p, t[i].a, (size_t)(t[i].b - t[i].a)); p += t[i].b - t[i].a; }
     }
     return hb_intern(s, s->scratch, n);
 }
 
+static int32_t intern(Scanner *s, Span text) { return text.a ? hb_intern(s, text.a, text.b - text.a) : -1; }
+
+/* Whether an id is a number, a plain string, or not there. */
+static int is_id(Span id) {
+    return !id.a || *id.a == '-' || (*id.a >= '0' && *id.a <= '9') || (*id.a == '"' && plain(id.a, id.b));
+}
+
 /* One event at in->p ('{'). Appends a row if it is a plain X event of a kept category. */
 static int read_event(Scanner *s, In *in) {
     Row row;
     Args args;
-    Span kernel = {NULL, NULL}, name = {NULL, NULL};
+    Span name = {NULL, NULL}, pid = {NULL, NULL}, tid = {NULL, NULL};
     const char *k, *ke, *a, *b;
     int32_t ph = 0, cat = 0;
     int r;
@@ -426,7 +558,7 @@ static int read_event(Scanner *s, In *in) {
         in->p++;
         skip_space(in);
         if (in->p >= in->end) return 0;
-        if (KEY("args")) { if ((r = read_args(in, &row, &args, &kernel, s)) <= 0) return r; }
+        if (KEY("args")) { if ((r = read_args(in, &row, &args)) <= 0) return r; }
         else if (KEY("name") && *in->p == '"') {
             if ((r = read_string(in, &a, &b, 1)) <= 0) return r;
             name.a = a; name.b = b;
@@ -438,8 +570,8 @@ static int read_event(Scanner *s, In *in) {
             int null = b - a == 4 && !memcmp(a, "null", 4);
             if (KEY("ts") && !null) { if (to_ns(a, b, &row.ts)) row.flags |= HAS_TS; else in->odd = 1; }
             else if (KEY("dur") && !null) { if (to_ns(a, b, &row.dur)) row.flags |= HAS_DUR; else in->odd = 1; }
-            else if (KEY("pid") && !null) row.pid = hb_intern(s, a, b - a);
-            else if (KEY("tid") && !null) row.tid = hb_intern(s, a, b - a);
+            else if (KEY("pid") && !null) pid = (Span){a, b};
+            else if (KEY("tid") && !null) tid = (Span){a, b};
             else if (KEY("name") || KEY("ph") || KEY("cat")) in->odd = 1;
         }
         skip_space(in);
@@ -449,21 +581,32 @@ static int read_event(Scanner *s, In *in) {
         in->bad = in->p;
         return -1;
     }
-    if (in->odd || (in->flags & (CONTROL | NONFINITE)) || ph == s->ph_M) { in->odd = 1; return 1; }
-    row.index = s->events++;
+    if (in->odd || (in->flags & (CONTROL | NONFINITE))) { in->odd = 1; return 1; }
+    if (ph == s->ph_M && name.b - name.a == 11 && !memcmp(name.a, "thread_name", 11) && args.label.a) {
+        Span label = {args.label.a + 1, args.label.b - 1};
+        if (!is_id(pid) || !is_id(tid) || label.a[-1] != '"' || !plain(label.a, label.b)) { in->odd = 1; return 1; }
+        if (!hb_name(s, pid.a, (int32_t)(pid.b - pid.a), tid.a, (int32_t)(tid.b - tid.a), label.a, (int32_t)(label.b - label.a))) return -2;
+    }
+    row.index = s->part.events++;
     if (!hb_count(s, ph, cat, 1)) return -2;
-    if (ph != s->ph_X || (cat == s->cat_python && !s->keep_python)) return 1;
+    int half = ph == s->ph_B ? IS_BEGIN : ph == s->ph_E ? IS_END : 0;
+    if (!half && (ph != s->ph_X || (cat == s->cat_python && !s->keep_python))) return 1;
     row.category = cat;
-    row.flags |= in->flags;
+    row.flags |= in->flags | half;
     row.name = name.a ? hb_intern(s, name.a, name.b - name.a) : 0;
-    if (kernel.a) row.kernel = hb_intern(s, kernel.a, kernel.b - kernel.a);
-    Span shape[4] = {args.dims, args.types, args.strides, args.concrete};
-    Span config[4] = {args.grid, args.block, args.shared, args.regs};
-    row.shape = join(s, shape);
-    row.config = join(s, config);
-    if (row.shape == -2 || row.config == -2 || row.name == -2) return -2;
-    if (!grow((void **)&s->rows, &s->cap_rows, s->n_rows + 1, sizeof(Row))) return -2;
-    s->rows[s->n_rows++] = row;
+    /* An event may be shown on a lane that is no stream; an Intel GPU has queues. */
+    Span streams[4] = {args.ran_on, args.stream, args.sycl, args.level_zero};
+    for (int i = 3; i >= 0; i--) if (streams[i].a) args.stream = streams[i];
+    row.kernel = intern(s, args.kernel.a ? args.kernel : args.context);
+    row.pid = intern(s, pid);
+    row.tid = intern(s, tid);
+    row.device = intern(s, args.device);
+    row.stream = intern(s, args.stream);
+    row.shape = join(s, args.shape, 4);
+    if (row.shape == -1 && args.coll[COLL_NAME].a) row.shape = join(s, args.coll, COLL_PARTS);
+    row.config = join(s, args.config, 4);
+    if (row.name == -2 || row.kernel == -2 || row.pid == -2 || row.tid == -2 || row.device == -2 ||
+        row.stream == -2 || row.shape == -2 || row.config == -2 || !hb_add(s, &row)) return -2;
     return 1;
 }
 
@@ -471,14 +614,13 @@ static int read_event(Scanner *s, In *in) {
  * status: NEED_MORE | END (after the ']') | ODD (event odd_start..odd_end is whole but not plain) |
  * BAD (no JSON at bad_at, in the event that starts at odd_start) | NO_MEMORY. */
 EXPORT int64_t hb_scan(Scanner *s, const char *buf, int64_t len, int64_t start) {
-    if (!class_ready) make_classes();
     In in = {buf + start, buf + len, 0, 0, NULL};
     int comma = 0;
     for (;;) {
         const char *before = in.p;
         while (in.p < in.end && ((CLASS[U(*in.p)] & C_SPACE) || *in.p == ',')) { comma |= *in.p == ','; in.p++; }
         if (in.p >= in.end) { s->status = NEED_MORE; return before - buf; }
-        if (*in.p == ']') { s->trailing_commas += comma; s->status = END; return in.p + 1 - buf; }
+        if (*in.p == ']') { s->part.trailing_commas += comma; s->status = END; return in.p + 1 - buf; }
         const char *event = in.p;
         s->odd_start = event - buf;
         if (*event != '{') { s->status = BAD; s->bad_at = event - buf; return event - buf; }

@@ -2,9 +2,12 @@
 
 The layout is the C struct `Row` of `_scan.c`. Times are integer nanoseconds; every `int32` text
 column is an index into the scanner's strings, -1 for absent. Pid, tid, device and stream keep the
-JSON text (`7` and `"7"` are two ids); `shape` joins the texts of Input Dims, Input type, Input
+JSON text (`7` and `"7"` are two ids), a stream that of the stream or queue that an event ran on,
+whatever lane shows it; `shape` joins the texts of Input Dims, Input type, Input
 Strides and Concrete Inputs, `config` those of grid, block, shared memory and registers, by a unit
-separator.
+separator; `kernel` is the kernel that a call names, of a device event its context. Of an event
+without inputs, a collective's kernel, `shape` joins Collective name, Process Group Name and Ranks,
+elements sent and received, and dtype.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.void]
 
 HAS_TS, HAS_DUR, HAS_CORRELATION, HAS_EXTERNAL, HAS_BYTES = 1, 2, 4, 8, 16
+IS_BEGIN, IS_END = 128, 256  # half a span each: `spans` makes one row of two
+HALVES = {"B": IS_BEGIN, "E": IS_END}
 UNIT_SEPARATOR = "\x1f"
 
 ROW = np.dtype(
@@ -57,6 +62,17 @@ class LaunchConfig(NamedTuple):
     registers: int | None
 
 
+class CollectiveText(NamedTuple):
+    """What a trace says of a collective; None where it does not."""
+
+    name: str | None  # e.g. allreduce
+    group: str | None  # name of the process group
+    ranks: str | None  # of the group, as text
+    sent: int | None  # elements of the input
+    received: int | None  # elements of the output
+    dtype: str | None  # e.g. BFloat16
+
+
 def op_shape(text: str) -> OpShape:
     """Split a text of the column `shape`; an empty one has nothing."""
     parts = [*text.split(UNIT_SEPARATOR), "", "", "", ""][:4]
@@ -69,6 +85,26 @@ def launch_config(text: str) -> LaunchConfig:
         return LaunchConfig(None, None, None, None)
     grid, block, shared, registers = text.split(UNIT_SEPARATOR)
     return LaunchConfig(grid or None, block or None, _int(shared), _int(registers))
+
+
+def used_ids(ids: npt.NDArray[np.int32], number: int) -> list[int]:
+    """Which of `number` strings a column uses, sorted; -1 first if some row has none."""
+    seen = np.zeros(number + 1, bool)
+    seen[ids] = True  # -1 is the last
+    found: list[int] = np.flatnonzero(seen[:-1]).tolist()
+    return [-1, *found] if seen[-1] else found
+
+
+def collective(text: str) -> CollectiveText:
+    """Split the column `shape` of a collective's kernel; that of another event has nothing."""
+    parts = text.split(UNIT_SEPARATOR)
+    name, group, ranks, sent, received, dtype = parts if len(parts) == 6 else [""] * 6
+    elements = _int(sent), _int(received)
+    return CollectiveText(_bare(name), _bare(group), _bare(ranks), *elements, _bare(dtype))
+
+
+def _bare(text: str) -> str | None:
+    return text.strip('"') or None
 
 
 def _int(text: str) -> int | None:
@@ -111,16 +147,24 @@ class Scanner(Protocol):
         """Count one event by the ids of its `ph` and `cat`."""
         ...
 
+    def name_thread(self, pid: str, tid: str, name: str) -> None:
+        """Note what the metadata calls a thread, by the JSON texts of its ids."""
+        ...
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Events by (ph, cat)."""
         ...
 
     def rows(self) -> Rows:
-        """All rows so far, in the order of the file."""
+        """All rows, in the order of the file; once, before the next three."""
         ...
 
     def strings(self) -> list[str]:
         """All strings, by id."""
+        ...
+
+    def thread_names(self) -> dict[tuple[str, str], str]:
+        """The last names of threads by the JSON texts of pid and tid, at least of those in rows."""
         ...
 
     def add(self, row: tuple[Any, ...]) -> None:

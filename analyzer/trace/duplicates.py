@@ -15,6 +15,7 @@ from analyzer.trace.columns import HAS_BYTES, HAS_CORRELATION, HAS_DUR, HAS_EXTE
 Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 
+_ODD_FACTOR = 0x9E3779B97F4A7C15
 _FIELDS = HAS_TS | HAS_DUR | HAS_CORRELATION | HAS_EXTERNAL | HAS_BYTES
 
 
@@ -27,7 +28,12 @@ def repeated(rows: Rows) -> Bools:
     some = np.array(rows[at])
     some["flags"] &= _FIELDS
     fields = [name for name in some.dtype.names or () if name != "index"]
-    order = np.lexsort([some[name] for name in ("index", *fields)])
+    # Equal events have equal sums of products; the stable order is that of the file.
+    mixed = np.zeros(len(some), np.uint64)
+    for i, name in enumerate(fields):
+        mixed = (mixed ^ some[name].astype(np.uint64)) * np.uint64(_ODD_FACTOR + 2 * i)
+        mixed ^= mixed >> np.uint64(29)
+    order = np.argsort(mixed, kind="stable")
     same = np.ones(len(order) - 1, bool)
     for name in fields:
         column = some[name][order]
@@ -41,8 +47,11 @@ def repeated(rows: Rows) -> Bools:
 
 def _of_one_time(rows: Rows) -> Places:
     """The rows that begin when another one does, by their time."""
-    order = np.argsort(rows["ts"], kind="stable")
-    time = rows["ts"][order]
+    time = rows["ts"]
+    if (time[1:] > time[:-1]).all():
+        return np.empty(0, np.intp)
+    order = np.argsort(time, kind="stable")
+    time = time[order]
     same = np.flatnonzero(time[1:] == time[:-1])
     chosen = np.zeros(len(order), bool)
     chosen[same] = chosen[same + 1] = True

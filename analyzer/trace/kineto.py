@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from analyzer.trace import native_scanner, repair
 from analyzer.trace.columns import BAD, END, HAS_DUR, HAS_TS, Scanner
-from analyzer.trace.events import Finding, FindingKind, Trace, finding
+from analyzer.trace.events import PYTHON_CATEGORIES, Finding, FindingKind, Trace, finding
+from analyzer.trace.metadata import kept, losses, names_of_threads, plain, quoted
 from analyzer.trace.native_scanner import NativeScanner
 from analyzer.trace.pure_scanner import PureScanner
 from analyzer.trace.reader import DEFAULTS, ReadOptions
+from analyzer.trace.spans import with_pairs
 from analyzer.trace.stream import SPACE, Feed, TraceError, TraceStream, first_bytes
 
 # A lone quote is a string whose end is in the next piece.
@@ -30,7 +33,6 @@ _BORDER = re.compile(
 )
 _ARRAY_END = re.compile(rb"\}\s*,?\s*(?=\])")
 _MOST_HELD = 64 << 20
-_SKIPPED_METADATA = {"traceEvents", "INFO", "ERROR", "WARNING"}
 
 
 _FINDINGS = {
@@ -72,6 +74,13 @@ _FINDINGS = {
         "warning", "{count} values were no numbers or beyond 64 bits; they are unknown{first}"
     ),
     "no_time": FindingKind("warning", "{events} had no start or duration and were left out"),
+    "begin_end_events": FindingKind(
+        "warning",
+        "{count} begin and end events have no partner on their thread and were left out",
+    ),
+    "buffers_dropped": FindingKind(
+        "warning", "the profiler says that it lost events or buffers ({count} messages)"
+    ),
     "metadata_before": FindingKind(
         "warning", "the fields before the events could not be read{first}"
     ),
@@ -107,6 +116,17 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
         TraceError: The file cannot be read, is no trace, holds no event, or more than is read. The
             message is one line.
     """
+    return read_documents(path, options, Document)
+
+
+def read_documents(
+    path: Path, options: ReadOptions, make: Callable[[Feed, int, ReadOptions], Document]
+) -> list[Trace]:
+    """Read all documents of a file, each by a reader of its own.
+
+    Raises:
+        TraceError: As of `read`.
+    """
     traces: list[Trace] = []
     with TraceStream(path, options.most_bytes) as stream:
         feed = Feed(stream, options.progress)
@@ -114,7 +134,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
             if traces and feed.buffer[feed.at] not in b"{[":
                 traces[-1].findings.append(_finding("trailing_data", 1, feed.place()))
                 break
-            traces.append(_Document(feed, len(traces), options).read())
+            traces.append(make(feed, len(traces), options).read())
         if not traces:
             what = f" ({stream.broken})" if stream.broken else ""
             raise TraceError(
@@ -130,7 +150,7 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
     return traces
 
 
-class _Document:
+class Document:
     """Reads one document off the feed."""
 
     def __init__(self, feed: Feed, number: int, options: ReadOptions) -> None:
@@ -139,14 +159,14 @@ class _Document:
         self.number = number
         self.keep_python = options.keep_python
         self.found: dict[str, tuple[int, int]] = {}
-        self.thread_names: dict[tuple[str, str], str] = {}
-        lib = native_scanner.library()
-        self.scanner: Scanner = (
-            NativeScanner(lib, self.keep_python, self._odd)
-            if lib
-            else PureScanner(self.keep_python, self._odd)
-        )
+        self.scanner = self.make_scanner()
         self.path = feed.stream.path
+
+    def make_scanner(self) -> Scanner:
+        lib = native_scanner.library()
+        if lib:
+            return NativeScanner(lib, self.keep_python, self.add_odd)
+        return PureScanner(self.keep_python, self.add_odd)
 
     def note(self, code: str, place: int) -> None:
         """Count one occurrence; the first place is kept."""
@@ -163,17 +183,23 @@ class _Document:
         elif feed.buffer[feed.at] == 0x5B:
             feed.at += 1
         else:
+            begin = quoted(feed.buffer[feed.at : feed.at + 20])
             raise TraceError(
-                f"{self.path} is no trace: at byte {feed.place()} it has "
-                f"{_show(feed.buffer[feed.at : feed.at + 20])} where a JSON object or array should "
-                "begin. Give a Kineto or Chrome trace (.json or .json.gz)."
+                f"{self.path} is no trace: at byte {feed.place()} it has {begin} where a JSON "
+                "object or array should begin. Give a Kineto or Chrome trace (.json or .json.gz)."
             )
         whole = self._events(is_object)
         if whole and is_object:
             metadata |= self._tail()
         elif not whole:
             self._report_end(is_object)
-        rows = self.scanner.rows()
+        rows, strings = self.scanner.rows(), self.scanner.strings()
+        rows, alone = with_pairs(rows, () if self.keep_python else PYTHON_CATEGORIES, strings)
+        if alone:
+            self.found["begin_end_events"] = (alone, -1)
+        lost = losses(metadata)
+        if lost:
+            self.found["buffers_dropped"] = (lost, -1)
         has_time = (rows["flags"] & (HAS_TS | HAS_DUR)) == (HAS_TS | HAS_DUR)
         if not has_time.all():
             self.found["no_time"] = (int((~has_time).sum()), -1)
@@ -182,12 +208,12 @@ class _Document:
             path=self.path,
             document=self.number,
             rows=rows,
-            strings=self.scanner.strings(),
+            strings=strings,
             counts=self.scanner.counts(),
             events=self.scanner.events,
             json_bytes=feed.place() - began,
-            metadata={k: v for k, v in metadata.items() if k not in _SKIPPED_METADATA},
-            thread_names=self.thread_names,
+            metadata=kept(metadata),
+            thread_names=names_of_threads(self.scanner.thread_names(), rows, strings),
         )
         if self.scanner.trailing_commas:
             self.found["trailing_comma"] = (1, feed.place())
@@ -198,7 +224,7 @@ class _Document:
                 "Was the profiler on while the work ran?"
             )
         trace.findings = [_finding(code, *value) for code, value in self.found.items()]
-        del self.scanner  # it calls back to here: without the circle its memory goes with the rows
+        del self.scanner  # it calls back to here: without the circle its memory goes now
         return trace
 
     # -- before and after the events
@@ -249,7 +275,7 @@ class _Document:
         except (ValueError, RecursionError):
             self.note(f"metadata_{where}", self.feed.place())
             return {}
-        return cast("dict[str, Any]", _plain(value)) if isinstance(value, dict) else {}
+        return cast("dict[str, Any]", plain(value)) if isinstance(value, dict) else {}
 
     def _tail(self) -> dict[str, Any]:
         """Read the fields after the events, to the end of the document."""
@@ -299,7 +325,7 @@ class _Document:
             ):
                 return False
 
-    def _odd(self, text: bytes, at: int) -> None:
+    def add_odd(self, text: bytes, at: int) -> None:
         """The scanner's event that needs care."""
         if not self._add(text, self.feed.place(at)):
             self.note("dropped_event", self.feed.place(at))
@@ -314,15 +340,23 @@ class _Document:
         event = cast("dict[str, Any]", value)
         for code in mended:
             self.note(code, place)
-        for code in repair.add_event(self.scanner, event, self.keep_python):
+        for code in self.add_parsed(event):
             self.note(code, place)
         args = event.get("args")
-        if event.get("ph") == "M" and event.get("name") == "thread_name" and isinstance(args, dict):
+        if event.get("ph") == "M" and isinstance(args, dict):
             name = cast("dict[str, Any]", args).get("name")
             if isinstance(name, str):
-                key = (_token(event.get("pid")), _token(event.get("tid")))
-                self.thread_names[key] = name.strip()
+                self.add_name(event, name)
         return True
+
+    def add_parsed(self, event: dict[str, Any]) -> set[str]:
+        """Take an event that was parsed with care; return codes of what is odd in it."""
+        return repair.add_event(self.scanner, event, self.keep_python)
+
+    def add_name(self, event: dict[str, Any], name: str) -> None:
+        """Take what a metadata event calls a thread, or something else."""
+        if event.get("name") == "thread_name":
+            self.scanner.name_thread(token(event.get("pid")), token(event.get("tid")), name)
 
     def _skip_bad(self) -> bool:
         """Mend or drop the text between here and the next event; False if the stream ends first."""
@@ -389,25 +423,7 @@ class _Document:
         feed.at = len(feed.buffer)
 
 
-def _show(text: bytes) -> str:
-    return json.dumps(text.decode("utf-8", "backslashreplace"))
-
-
-def _token(value: Any) -> str:
+def token(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, repair.Number) else json.dumps(value, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as Python numbers: metadata is not measured."""
-    if isinstance(value, repair.Number):
-        try:
-            return int(value)
-        except ValueError:
-            return float(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.trace.columns import HAS_CORRELATION
+from analyzer.trace.columns import HAS_CORRELATION, used_ids
 from analyzer.trace.events import (
     DEVICE_CATEGORIES,
     OP_CATEGORIES,
@@ -32,6 +32,11 @@ FINDINGS = {
         "note",
         "the file holds events of {count} processes ({named}); each is loaded as a trace of its "
         "own, this is {own}",
+    ),
+    "shared_device": FindingKind(
+        "note",
+        "{count} device events of other processes of the file are on a device of the same id: one "
+        "GPU that they share, or one for each",
     ),
 }
 # What mergers of ranks write before a process or device id: "[TP00] 80".
@@ -52,10 +57,12 @@ def split_processes(trace: Trace) -> list[Trace]:
     rest = Counter(trace.counts)
     for number, name in enumerate(names):
         rows = trace.rows[owner == number]
-        counts = _counts(trace, rows["category"])
+        counts = _counts(trace, rows["category"], rest)
         rest -= counts
         told = finding(FINDINGS, "merged_processes", len(names), named=", ".join(names), own=name)
-        parts.append(replace(trace, rows=rows, counts=dict(counts), findings=[told]))
+        shared = _on_devices_of(trace, owner, number)
+        both = [told, *([finding(FINDINGS, "shared_device", shared)] if shared else [])]
+        parts.append(replace(trace, rows=rows, counts=dict(counts), findings=both))
     # Whatever has no row, metadata and flows, is counted with the first.
     parts[0].counts = dict(Counter(parts[0].counts) + rest)
     parts[0].findings = [*trace.findings, *parts[0].findings]
@@ -63,6 +70,21 @@ def split_processes(trace: Trace) -> list[Trace]:
         part.events = sum(part.counts.values())
         part.json_bytes = trace.json_bytes if part is parts[0] else 0
     return parts
+
+
+def _on_devices_of(trace: Trace, owner: Ints, number: int) -> int:
+    """How many device events of other processes are on the devices of one.
+
+    Ranks that a merger marked have a device each, whatever its id.
+    """
+    device = _rows_of(trace, lambda category: category in DEVICE_CATEGORIES)
+    rows = trace.rows[device]
+    ids = np.where(rows["device"] >= 0, rows["device"], rows["pid"])
+    pids: list[int] = np.unique(rows["pid"]).tolist()
+    if any(_MARK.match(trace.strings[pid]) for pid in pids if pid >= 0):
+        return 0
+    mine = owner[device] == number
+    return int((~mine & np.isin(ids, ids[mine])).sum())
 
 
 def _processes(trace: Trace) -> list[str]:
@@ -76,12 +98,7 @@ def _processes(trace: Trace) -> list[str]:
 
 
 def _pids(trace: Trace, wanted: Callable[[str], bool]) -> set[int]:
-    return set(np.unique(trace.rows["pid"][_rows_of(trace, wanted)]).tolist())
-
-
-def _rows_of(trace: Trace, wanted: Callable[[str], bool]) -> Ints:
-    ids = [i for i, category in trace.categories().items() if wanted(category)]
-    return np.flatnonzero(np.isin(trace.rows["category"], ids))
+    return set(used_ids(trace.rows["pid"][trace.places(wanted)], len(trace.strings)))
 
 
 def _name(trace: Trace, pid: int) -> str:
@@ -96,7 +113,7 @@ def _owners(trace: Trace, names: list[str]) -> Ints:
     pids: list[int] = np.unique(trace.rows["pid"]).tolist()
     by_pid = {pid: numbers.get(_name(trace, pid), -1) for pid in pids}
     owner = np.array([by_pid[pid] for pid in trace.rows["pid"].tolist()], np.int64)
-    device = _rows_of(trace, lambda category: category in DEVICE_CATEGORIES)
+    device = trace.places(lambda category: category in DEVICE_CATEGORIES)
     unmarked = device[owner[device] < 0]
     if len(unmarked):
         owner[unmarked] = _owners_of_device_events(trace, names, owner, unmarked)
@@ -106,7 +123,7 @@ def _owners(trace: Trace, names: list[str]) -> Ints:
 def _owners_of_device_events(trace: Trace, names: list[str], owner: Ints, device: Ints) -> Ints:
     """The process of each device event: the one that used its device alone, or its correlation."""
     rows = trace.rows
-    calls = _rows_of(trace, is_call_category)
+    calls = trace.places(is_call_category)
     calls = calls[((rows["flags"][calls] & HAS_CORRELATION) != 0) & (owner[calls] >= 0)]
     of_correlation = _single_owners(rows["correlation"][calls], owner[calls])
     own: list[int] = [of_correlation.get(c, -1) for c in rows["correlation"][device].tolist()]
@@ -139,11 +156,13 @@ def _single_owners(correlation: Ints, owner: Ints) -> Mapping[int, int]:
     return found
 
 
-def _counts(trace: Trace, category: Ints) -> Counter[tuple[str, str]]:
-    ids, counts = np.unique(category, return_counts=True)
-    return Counter(
-        {
-            ("X", trace.strings[i]): count
-            for i, count in zip(ids.tolist(), counts.tolist(), strict=True)
-        }
-    )
+def _counts(
+    trace: Trace, category: Ints, rest: Counter[tuple[str, str]]
+) -> Counter[tuple[str, str]]:
+    """Rows by (ph, cat); those that are no whole events of `rest` were begun and ended."""
+    found: Counter[tuple[str, str]] = Counter()
+    rows: Counter[int] = Counter(category.tolist())
+    for i, count in rows.items():
+        whole = min(count, rest["X", trace.strings[i]])
+        found += Counter({("X", trace.strings[i]): whole, ("B", trace.strings[i]): count - whole})
+    return found

@@ -17,6 +17,7 @@ import numpy as np
 from analyzer.trace.columns import (
     BAD,
     END,
+    HALVES,
     HAS_BYTES,
     HAS_CORRELATION,
     HAS_DUR,
@@ -43,8 +44,12 @@ class _Args(msgspec.Struct):
     old_external: _Raw = msgspec.field(name="external id", default=_EMPTY)
     device: _Raw = _EMPTY
     stream: _Raw = _EMPTY
+    ran_on: _Raw = msgspec.field(name="original_stream", default=_EMPTY)
+    sycl_queue: _Raw = msgspec.field(name="sycl queue", default=_EMPTY)
+    level_zero_queue: _Raw = msgspec.field(name="l0 queue", default=_EMPTY)
     bytes: _Raw = _EMPTY
     kernel: _Raw = _EMPTY
+    context: _Raw = _EMPTY
     dims: _Raw = msgspec.field(name="Input Dims", default=_EMPTY)
     old_dims: _Raw = msgspec.field(name="Input dims", default=_EMPTY)
     types: _Raw = msgspec.field(name="Input type", default=_EMPTY)
@@ -54,6 +59,12 @@ class _Args(msgspec.Struct):
     block: _Raw = _EMPTY
     shared: _Raw = msgspec.field(name="shared memory", default=_EMPTY)
     registers: _Raw = msgspec.field(name="registers per thread", default=_EMPTY)
+    collective: _Raw = msgspec.field(name="Collective name", default=_EMPTY)
+    group: _Raw = msgspec.field(name="Process Group Name", default=_EMPTY)
+    group_ranks: _Raw = msgspec.field(name="Process Group Ranks", default=_EMPTY)
+    sent: _Raw = msgspec.field(name="In msg nelems", default=_EMPTY)
+    received: _Raw = msgspec.field(name="Out msg nelems", default=_EMPTY)
+    dtype: _Raw = _EMPTY
 
 
 _NO_ARGS = _Args()
@@ -95,10 +106,11 @@ class PureScanner:
         self._rows: list[tuple[Any, ...]] = []
         self._done: list[Rows] = []
         self._counts: dict[tuple[int, int], int] = defaultdict(int)
+        self._thread_names: dict[tuple[str, str], str] = {}
         self.events = 0
         self.trailing_commas = 0
         self.odd_start = self.bad_at = 0
-        for text in (b"", b"X", b"M", b"python_function"):
+        for text in (b"", b"X", b"M", b"B", b"E", b"python_function"):
             self.intern(text)
 
     def intern(self, text: bytes) -> int:
@@ -113,6 +125,12 @@ class PureScanner:
     def counts(self) -> dict[tuple[str, str], int]:
         strings = self.strings()
         return {(strings[ph], strings[cat]): n for (ph, cat), n in self._counts.items()}
+
+    def name_thread(self, pid: str, tid: str, name: str) -> None:
+        self._thread_names[pid, tid] = name
+
+    def thread_names(self) -> dict[tuple[str, str], str]:
+        return self._thread_names
 
     def strings(self) -> list[str]:
         return [text.decode("utf-8", "backslashreplace") for text in self._ids]
@@ -213,7 +231,10 @@ class PureScanner:
                 numbers.append(convert(value))
             else:
                 numbers.append(0)
-        if event.ph != "X" or (event.cat == "python_function" and not self._keep_python):
+        half = HALVES.get(event.ph, 0)
+        flags |= half
+        is_left_out = event.cat == "python_function" and not self._keep_python
+        if not half and (event.ph != "X" or is_left_out):
             return None
         ts, dur, correlation, external, size = numbers
         kernel = bytes(args.kernel)
@@ -232,16 +253,24 @@ class PureScanner:
             self._token(event.pid),
             self._token(event.tid),
             self._token(args.device),
-            self._token(args.stream),
-            self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete),
+            self._token(args.ran_on, args.stream, args.sycl_queue, args.level_zero_queue),
+            self._inputs(args),
             self._joined(args.grid, args.block, args.shared, args.registers),
-            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else -1,
+            self.intern(kernel[1:-1]) if kernel[:1] == b'"' else self._token(args.context),
             flags,
         )
 
-    def _token(self, raw: _Raw) -> int:
-        value = _present(raw)
+    def _token(self, *raws: _Raw) -> int:
+        """The first value that is there."""
+        value = next((value for raw in raws if (value := _present(raw))), b"")
         return self.intern(value) if value else -1
+
+    def _inputs(self, args: _Args) -> int:
+        shape = self._joined(args.dims or args.old_dims, args.types, args.strides, args.concrete)
+        if shape >= 0 or not bytes(args.collective):
+            return shape
+        sizes = (args.sent, args.received, args.dtype)
+        return self._joined(args.collective, args.group, args.group_ranks, *sizes)
 
     def _joined(self, *raws: _Raw) -> int:
         texts = [bytes(raw) for raw in raws]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from analyzer.trace.events import Trace
+from analyzer.trace.stream import TraceError
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,28 @@ class ReadOptions:
     most_bytes: int | None = None
     most_events: int | None = None
     progress: Callable[[int], None] | None = None
+
+    def behind(self, done: int) -> ReadOptions:
+        """Return the options for a file of several, before which `done` bytes were read."""
+        told = self.progress
+
+        def progress(at: int) -> None:
+            if told:
+                told(done + at)
+
+        return replace(self, progress=progress)
+
+    def check_size(self, path: Path, size: int) -> None:
+        """Refuse a source of more bytes than are read.
+
+        Raises:
+            TraceError: It has more.
+        """
+        if self.most_bytes is not None and size > self.most_bytes:
+            raise TraceError(
+                f"{path} holds more than {self.most_bytes} bytes, the most that is read here; "
+                "record a shorter time."
+            )
 
 
 DEFAULTS = ReadOptions()
@@ -45,3 +70,36 @@ class TraceReader(Protocol):
                 options allow. The message is one line.
         """
         ...
+
+
+def ran_together(spans: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether files are of one job: there is a moment at which all of their processes ran.
+
+    Args:
+        spans: Start and end of each; None where it is not known.
+    """
+    known = [span for span in spans if span]
+    if len(spans) < 2 or len(known) < len(spans):
+        return len(spans) == 1
+    return max(start for start, _ in known) <= min(end for _, end in known)
+
+
+def each_file(
+    folder: Path,
+    files: Sequence[Path],
+    options: ReadOptions,
+    read: Callable[[Path, ReadOptions], Read],
+) -> list[Read]:
+    """Read the files of a folder that is one trace.
+
+    Raises:
+        TraceError: One cannot be read; the folder is named, since a file's name may be its host's.
+    """
+    done, found = 0, list[Read]()
+    for file in files:
+        try:
+            found.append(read(file, options.behind(done)))
+            done += file.stat().st_size
+        except TraceError as error:
+            raise TraceError(str(error).replace(str(file), str(folder))) from None
+    return found

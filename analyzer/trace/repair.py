@@ -16,6 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, cast
 
 from analyzer.trace.columns import (
+    HALVES,
     HAS_BYTES,
     HAS_CORRELATION,
     HAS_DUR,
@@ -29,6 +30,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\s+|"', re.DO
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LARGEST = 2**63 - 1
+# An event may be shown on a lane that is no stream; an Intel GPU has queues.
+STREAM_KEYS = ("original_stream", "stream", "sycl queue", "l0 queue")
 
 
 class Number(str):
@@ -130,15 +133,15 @@ def to_int(value: Any) -> int | None:
         return None
 
 
-def _json_text(value: Any) -> str:
+def json_text(value: Any) -> str:
     """JSON text of a parsed value, numbers as they were."""
     if isinstance(value, Number):
         return value
     if isinstance(value, list):
-        return "[" + ", ".join(_json_text(item) for item in cast("list[Any]", value)) + "]"
+        return "[" + ", ".join(json_text(item) for item in cast("list[Any]", value)) + "]"
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value).items()
-        return "{" + ", ".join(f"{json.dumps(k)}: {_json_text(v)}" for k, v in pairs) + "}"
+        return "{" + ", ".join(f"{json.dumps(k)}: {json_text(v)}" for k, v in pairs) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -149,7 +152,7 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
     def text_of(value: Any) -> str:
         if value is None:
             return ""
-        return value if isinstance(value, str) else _json_text(value)
+        return value if isinstance(value, str) else json_text(value)
 
     def intern(value: str) -> int:
         return scanner.intern(value.encode("utf-8", "backslashreplace"))
@@ -158,13 +161,14 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
     scanner.count(ph, category)
     index = scanner.events
     scanner.events = index + 1
-    if event.get("ph") != "X" or (event.get("cat") == "python_function" and not keep_python):
+    flags = HALVES.get(text_of(event.get("ph")), 0)
+    is_left_out = event.get("cat") == "python_function" and not keep_python
+    if not flags and (event.get("ph") != "X" or is_left_out):
         return odd
     args_value = event.get("args")
     args = cast("dict[str, Any]", args_value) if isinstance(args_value, dict) else {}
     if args_value is not None and not isinstance(args_value, dict):
         odd.add("odd_value")
-    flags = 0
 
     def number(value: Any, flag: int, convert: Any) -> int:
         nonlocal flags
@@ -178,13 +182,13 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         return result
 
     def token(value: Any) -> int:
-        return -1 if value is None else intern(_json_text(value))
+        return -1 if value is None else intern(json_text(value))
 
     def joined(*keys: str) -> int:
         if not any(key in args for key in keys):
             return -1
         return intern(
-            UNIT_SEPARATOR.join(_json_text(args[key]) if key in args else "" for key in keys)
+            UNIT_SEPARATOR.join(json_text(args[key]) if key in args else "" for key in keys)
         )
 
     row = (
@@ -199,10 +203,12 @@ def add_event(scanner: Scanner, event: dict[str, Any], keep_python: bool) -> set
         token(event.get("pid")),
         token(event.get("tid")),
         token(args.get("device")),
-        token(args.get("stream")),
+        token(next((args[key] for key in STREAM_KEYS if args.get(key) is not None), None)),
         joined("Input Dims", "Input type", "Input Strides", "Concrete Inputs"),
         joined("grid", "block", "shared memory", "registers per thread"),
-        intern(args["kernel"]) if isinstance(args.get("kernel"), str) else -1,
+        intern(args["kernel"])
+        if isinstance(args.get("kernel"), str)
+        else token(args.get("context")),
         flags,
     )
     scanner.add(row)

@@ -13,6 +13,7 @@ from collector.cli import sending_options
 from schemas.errors import HostboundError
 
 if TYPE_CHECKING:
+    from collector.record.job import Place
     from collector.record.request import Variant
 
 
@@ -32,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("eager", "compile", "graph", "hybrid"),
         help="default: eager. Several, and several --batch-size: each variant becomes a run "
         "directory of its own, recorded interleaved with the others, trace by trace",
+    )
+    parser.add_argument(
+        "--tp",
+        type=int,
+        default=1,
+        metavar="N",
+        help="split the model over N GPUs of this host, a process each; under torchrun, over its "
+        "ranks. Each rank's run directory goes into the folder --out",
     )
     parser.add_argument("--batch-size", type=int, action="append", metavar="N", help="default: 1")
     parser.add_argument("--prompt-len", type=int, default=512, metavar="N")
@@ -103,17 +112,41 @@ def run(args: argparse.Namespace) -> int:
 
         # Before the work, not after it.
         args.upload = sending.check(sending_options.options(args), args.upload)
-    written = _record_model(args) if args.script is None else [_record_script(args)]
+    where = _place(args)
+    if args.tp > 1 and where is None:
+        from collector.record import job
+
+        return job.start(args.tp)
+    written = _record_model(args, where) if args.script is None else [_record_script(args, where)]
     for path in written:
         sys.stdout.write(f"{path}\n")
     sys.stdout.flush()
     return 0 if args.upload is None else _send(args, written)
 
 
-def _record_model(args: argparse.Namespace) -> list[Path]:
+def _place(args: argparse.Namespace) -> Place | None:
+    from collector.errors import CollectorError
+    from collector.record import job
+
+    where = job.place()
+    if where is not None or args.tp > 1:
+        if args.upload is not None:
+            raise CollectorError(
+                "--upload sends runs of one process; load the folder of a job's ranks with "
+                "`analyzer ingest`."
+            )
+        ranks = args.tp if where is None else where.world_size
+        if args.tp not in (1, ranks) or args.tp < 1:
+            raise CollectorError(f"--tp is {args.tp}, but torchrun started {ranks} ranks.")
+    if where is not None:
+        args.device = where.device(args.device)
+    return where
+
+
+def _record_model(args: argparse.Namespace, where: Place | None) -> list[Path]:
     from collector.record import session
 
-    return session.record(_variants(args))
+    return session.record(_variants(args), where=where)
 
 
 def _variants(args: argparse.Namespace) -> list[Variant]:
@@ -143,13 +176,15 @@ def _variants(args: argparse.Namespace) -> list[Variant]:
         prompt=prompt,
         seed=args.seed,
         all_logits=args.all_logits,
+        tensor_parallel=args.tp,
     )
     modes, batch_sizes = args.mode or ["eager"], args.batch_size or [1]
     return variants(request, modes, batch_sizes, args.name, args.out)
 
 
-def _record_script(args: argparse.Namespace) -> Path:
+def _record_script(args: argparse.Namespace, where: Place | None) -> Path:
     from collector.errors import CollectorError
+    from collector.record import job
     from collector.record.annotate import recording
 
     if not args.script or not Path(args.script[0]).is_file():
@@ -157,12 +192,15 @@ def _record_script(args: argparse.Namespace) -> Path:
             f"--script names no file: {args.script[0] if args.script else 'nothing was given'}."
         )
     name = args.name or Path(args.script[0]).stem
-    out = args.out or Path("runs") / name
+    folder = args.out or Path("runs") / name
+    out, of_job = folder, None
+    if where is not None:
+        out, of_job = where.target(folder), job.of_script(where, folder)
     device = args.device if args.device != "cuda:0" else None
     before = sys.argv
     sys.argv = list(args.script)
     try:
-        with recording(out, name=name, device=device, stacks=args.stacks):
+        with recording(out, name=name, device=device, stacks=args.stacks, job=of_job):
             try:
                 runpy.run_path(args.script[0], run_name="__main__")
             except SystemExit as error:
@@ -172,6 +210,8 @@ def _record_script(args: argparse.Namespace) -> Path:
                     ) from error
     finally:
         sys.argv = before
+    if of_job is not None:
+        job.finish(folder, of_job)
     return out
 
 

@@ -32,7 +32,7 @@ from collector.record import trace_pass
 from collector.upload.sending import Options, check
 from collector.writer import RunDirectoryWriter
 from schemas.errors import HostboundError
-from schemas.manifest import HostSpeed, Manifest, TraceFile
+from schemas.manifest import HostSpeed, Job, Manifest, TraceFile
 from schemas.run_directory import STEP_ANNOTATION_PREFIX, TRACE
 
 
@@ -66,6 +66,7 @@ def recording(
     prompt_len: int | None = None,
     upload: str | None = None,
     spool: str | Path | None = None,
+    job: Job | None = None,
 ) -> Generator[Recording, None, None]:
     """Record the block into the run directory `out`.
 
@@ -74,6 +75,7 @@ def recording(
         stacks: Record Python frames too; perturbs much more.
         upload: Address of a server: the run is spooled for it, for `collector upload` to send.
         spool: The spool's folder; default: that of `collector upload`.
+        job: The distributed job that this process is one rank of.
 
     Raises:
         CollectorError: `out` exists or cannot be written; `upload` is no address, or the spool
@@ -114,6 +116,7 @@ def recording(
                 environment=environment.describe(where),
                 passes={"trace": perturbs},
                 host_speed=HostSpeed(DEFINITION),
+                job=job,
             )
         )
     if address is not None:

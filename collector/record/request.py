@@ -27,6 +27,7 @@ class Request:
         stacks: Record Python frames too.
         prompt: Text; None draws `prompt_len` ids from the seed.
         all_logits: Logits of every position of the prompt, not of its last one only.
+        tensor_parallel: Ranks over which the model is split.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Request:
     prompt: str | None = None
     seed: int = 0
     all_logits: bool = False
+    tensor_parallel: int = 1
 
     @property
     def has_gpu(self) -> bool:
@@ -64,6 +66,8 @@ class Request:
             raise CollectorError(f"mode {self.mode!r} is not known; there are: {', '.join(MODES)}.")
         if self.all_logits and self.mode not in ("eager", "compile"):
             raise CollectorError("--all-logits is for the modes eager and compile.")
+        if self.tensor_parallel > 1 and self.mode not in ("eager", "graph"):
+            raise CollectorError("--tp is for the modes eager and graph.")
         environment.check_device(self.device)
 
     def name(self) -> str:
@@ -72,6 +76,8 @@ class Request:
         parts += [f"s{self.prompt_len}", f"m{self.new_tokens}"]
         if self.experts:
             parts.append(self.experts)
+        if self.tensor_parallel > 1:
+            parts.append(f"tp{self.tensor_parallel}")
         return "-".join(parts)
 
 

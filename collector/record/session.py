@@ -26,14 +26,15 @@ from collector import environment
 from collector.calibration import DEFINITION, calibrate
 from collector.progress import Progress, say
 from collector.record import trace_pass
+from collector.record.job import Place, finish, joined
 from collector.record.latency import LatencyPass
 from collector.record.placement import current_cpu, on_one_cpu
 from collector.record.request import Request, Variant
 from collector.replay import kernel_replay
 from collector.replay.recorded_run import replay_into
-from collector.workloads import make, models
+from collector.workloads import make, models, tensor_parallel
 from collector.writer import RunDirectoryWriter
-from schemas.manifest import Group, HostSpeed, Manifest, TraceFile
+from schemas.manifest import Group, HostSpeed, Job, Manifest, TraceFile
 from schemas.measurements import LaunchFloors
 from schemas.run_directory import (
     CAPTURE_TRACE,
@@ -50,31 +51,47 @@ BLOCK = 5
 FLOOR_PARTS = 5
 
 
-def record(variants: Sequence[Variant], model: models.LoadedModel | None = None) -> list[Path]:
+def record(
+    variants: Sequence[Variant],
+    model: models.LoadedModel | None = None,
+    where: Place | None = None,
+) -> list[Path]:
     """Record variants into their run directories; returns these.
 
     Args:
         variants: Of one device; requests and traces to take are those of the first one.
         model: The model of all of them, if the caller has it on the device already.
+        where: The rank that this process is of a job; its run directories go into the job's
+            folders, which the variants name.
 
     Raises:
         CollectorError: A variant cannot be run here; nothing is left behind.
     """
     for variant in variants:
         variant.request.check()
+    targets = [where.target(v.target) if where else v.target for v in variants]
+    first = variants[0].request
     with ExitStack() as stack, torch.inference_mode():
-        writers = [stack.enter_context(RunDirectoryWriter(v.target)) for v in variants]
-        session = _Session(_recordings(variants, writers, model))
+        writers = [stack.enter_context(RunDirectoryWriter(target)) for target in targets]
+        job: Job | None = None
+        if where:
+            job = stack.enter_context(joined(where, first.device, first.tensor_parallel))
+        session = _Session(_recordings(variants, writers, model, job))
         session.measure()
         for recording, group in zip(session.recordings, session.groups(), strict=True):
-            recording.writer.seal(recording.manifest(group))
-        return [writer.publish() for writer in writers]
+            recording.writer.seal(recording.manifest(group, job))
+        written = [writer.publish() for writer in writers]
+    if job:
+        for variant in variants:
+            finish(variant.target, job)
+    return written
 
 
 def _recordings(
     variants: Sequence[Variant],
     writers: Sequence[RunDirectoryWriter],
     model: models.LoadedModel | None,
+    job: Job | None,
 ) -> list[VariantRecording]:
     """Build models and workloads side by side; variants share a model where they can."""
     loaded: dict[tuple[object, ...], models.LoadedModel] = {}
@@ -88,6 +105,8 @@ def _recordings(
         if key not in loaded:
             say(f"building {r.model} ({r.dtype}, {r.device})")
             loaded[key] = models.load(r.model, r.dtype, r.device, r.seed, r.attention, r.experts)
+            if job and r.tensor_parallel > 1:
+                tensor_parallel.split(loaded[key].module, job.rank, r.tensor_parallel, r.model)
         found.append(VariantRecording(variant, writer, loaded[key]))
     return found
 
@@ -186,7 +205,7 @@ class VariantRecording:
         for name in ("execution_trace", "replay"):
             self._passes[name] = trace_pass.PERTURBS[name]
 
-    def manifest(self, group: Group | None) -> Manifest:
+    def manifest(self, group: Group | None, job: Job | None) -> Manifest:
         """Return what the run directory says of itself."""
         r = self.request
         phases = [{"phase": "prefill", "steps": 1}]
@@ -221,6 +240,7 @@ class VariantRecording:
             notes=notes,
             host_speed=HostSpeed(DEFINITION, self._latency_speeds_ns, self._floor_speeds_ns),
             group=group,
+            job=job,
         )
 
 

@@ -19,9 +19,14 @@ class HybridWorkload:
         from hybrid import Engine  # only this mode needs the runtime
 
         # No graphs at start: each one that the request needs is captured under the profiler, so
-        # that its replays find their operators.
+        # that its replays find their operators. A decode step as one kernel would have none.
         self.engine = Engine.from_model(
-            model.module, mode="full", prefill_lengths=(), contexts=(), background=False
+            model.module,
+            mode="full",
+            prefill_lengths=(),
+            contexts=(),
+            background=False,
+            persistent=False,
         )
         ids_T: Any = ids_BT[0]
         self._ids: list[int] = ids_T.tolist()

@@ -19,6 +19,14 @@ from hybrid.state.kv_cache import KVCache
 Kind = Literal["store", "add", "swiglu", "gelu"]
 
 
+class WholeStep(Protocol):
+    """A decode step in one piece: embedding to logits, over the live buffers and cache."""
+
+    def enqueue(self) -> None:
+        """Enqueue it for the token and position in the control block. Capture-safe."""
+        ...
+
+
 class Ops(Protocol):
     """The operations of a network over the static buffers of one sequence."""
 

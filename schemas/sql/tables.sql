@@ -1,4 +1,4 @@
--- The normalized store, version 3. One run has many traces; ids are ordinals within a run, so that a
+-- The normalized store, version 4. One run has many traces; ids are ordinals within a run, so that a
 -- run can be deleted and written again. No constraint, ENUM, sequence or default is relied on:
 -- `analyzer verify` checks what they would promise. Times are integer nanoseconds on the trace's
 -- clock; durations integer nanoseconds. NULL is unknown. "Kineto: ..." names the field a column is from.
@@ -12,8 +12,8 @@ CREATE TABLE IF NOT EXISTS store_info (
 CREATE TABLE IF NOT EXISTS runs (
   run_id VARCHAR,                -- first 32 hex digits of the content hash; the same content is the same run
   name VARCHAR,                  -- shown; need not be unique
-  source VARCHAR,                -- run_directory | trace
-  path VARCHAR,                  -- where it was read from, as given
+  source VARCHAR,                -- run_directory | trace | ranks (the files of several ranks)
+  path VARCHAR,                  -- where it was read from, as given; of ranks the folder that all are in
   content_sha256 VARCHAR,        -- of the files' roles and hashes
   recording_id VARCHAR,          -- manifest run_id; NULL for a bare trace
   created_at VARCHAR,            -- when it was recorded (ISO 8601), NULL if the source does not say
@@ -51,8 +51,8 @@ CREATE TABLE IF NOT EXISTS hosts (
 
 CREATE TABLE IF NOT EXISTS files (
   run_id VARCHAR,
-  file VARCHAR,                  -- name in the run directory, or of the trace
-  role VARCHAR,                  -- trace | capture | manifest | replay | floor | latency | execution_trace
+  file VARCHAR,                  -- name in the run directory or the ranks' folder, or of the trace
+  role VARCHAR,                  -- trace | capture | front_end | manifest | replay | floor | latency | execution_trace
   sha256 VARCHAR,
   bytes BIGINT                   -- as stored (compressed)
 );
@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS traces (
   trace_id INTEGER,              -- ordinal in the run; ids and correlations are of one trace only
   file VARCHAR,
   document INTEGER,              -- ordinal of the JSON document in the file (several gzip members)
-  role VARCHAR,                  -- trace | capture
+  role VARCHAR,                  -- trace | capture | front_end (of a serving engine; in no figure)
   rank BIGINT,                   -- Kineto: distributedInfo.rank
   events BIGINT,                 -- events read, all phases
   json_bytes BIGINT,             -- decompressed
@@ -90,6 +90,24 @@ CREATE TABLE IF NOT EXISTS trace_quality (
   count BIGINT,
   place VARCHAR,                 -- first place seen (byte offset or event index), NULL if none
   message VARCHAR                -- one line: what was found, where, what it means
+);
+
+-- What the trace can prove: one row for each trace and check. Figures are groups of columns, named in
+-- docs/schema.md: device_time, device_idle, hdbi, launch_time, launches, host_cost, step_time, host_time.
+CREATE TABLE IF NOT EXISTS checks (
+  run_id VARCHAR,
+  trace_id INTEGER,
+  name VARCHAR,                  -- e.g. graph_launches, dropped_events, truncated
+  verdict VARCHAR,               -- ok | touched (a figure is not what it seems) | unknown (cannot tell)
+  count BIGINT,                  -- how often it was seen
+  total BIGINT,                  -- of how many; NULL without a whole
+  share DOUBLE,                  -- count / total, or of time; NULL without a whole
+  found VARCHAR,                 -- what was found, in a clause; '' if nothing
+  at_least VARCHAR[],            -- figures that are a lower bound
+  at_most VARCHAR[],             -- figures that are an upper bound
+  not_judged VARCHAR[],          -- figures of which not even a bound holds
+  effect VARCHAR,                -- what follows, a sentence; NULL if nothing was found
+  remedy VARCHAR                 -- what to do about it
 );
 
 CREATE TABLE IF NOT EXISTS names (
@@ -173,6 +191,7 @@ CREATE TABLE IF NOT EXISTS calls (
   thread_id INTEGER,
   name_id INTEGER,
   account VARCHAR,               -- launch | graph_launch | memory | wait | other_call
+  copy_wait_ns BIGINT,           -- of a copy, from its start: waiting for earlier work of its device; 0 else
   is_launch BOOLEAN,             -- starts device work: kernel, graph, memcpy or memset
   start_ns BIGINT,               -- Kineto: ts
   dur_ns BIGINT,                 -- Kineto: dur
@@ -257,7 +276,7 @@ CREATE TABLE IF NOT EXISTS ledger (
   step_id INTEGER,               -- NULL: the whole trace
   thread_id INTEGER,             -- launching thread; the rows of all add up to the step's wall time
   is_main BOOLEAN,               -- the thread with most launches of that step
-  account VARCHAR,               -- python region framework library launch graph_launch memory wait other_call
+  account VARCHAR,               -- python region framework library launch graph_launch memory copy_wait wait other_call
   ns BIGINT,
   exposed_ns BIGINT              -- of it, while the device was idle; NULL without device events
 );
@@ -354,4 +373,49 @@ CREATE TABLE IF NOT EXISTS python_functions (
   name_id INTEGER,
   start_ns BIGINT,
   dur_ns BIGINT                  -- loaded only with --python-functions; always counted
+);
+
+CREATE TABLE IF NOT EXISTS ranks (
+  run_id VARCHAR,
+  trace_id INTEGER,              -- one row for each rank's trace; none if the run's traces are no ranks
+  rank BIGINT,                   -- Kineto: distributedInfo.rank; else by file name or device
+  world_size BIGINT,             -- Kineto: distributedInfo.world_size; NULL where nothing tells
+  label VARCHAR,                 -- what told the rank: rank 1, tp1, device 1
+  repetition BIGINT,             -- which of the traces of this rank; 0 is the first
+  clock_offset_ns BIGINT,        -- its clock less the first rank's; NULL without a common collective
+  clock_error_ns BIGINT,         -- 95 % of the ends of pairs differ by at most that after the offset
+  clock_trace_id INTEGER,        -- the rank that the offset was measured against
+  clock_pairs BIGINT,            -- collectives shared with that rank
+  clock_good_pairs BIGINT,       -- of them, real pairs
+  ahead_ns BIGINT                -- median time from a collective's launch call's end to its start; NULL without calls
+);
+
+CREATE TABLE IF NOT EXISTS collectives (
+  run_id VARCHAR,
+  collective_id BIGINT,          -- the same on all ranks of a collective; one row for each rank
+  trace_id INTEGER,
+  device_event_id INTEGER,
+  step_id INTEGER,
+  process_group VARCHAR,         -- Kineto: args."Process Group Name" and Ranks; NULL: paired by stream
+  stream VARCHAR,                -- of collectives without group: the stream, or its place among such
+  number BIGINT,                 -- it is the n-th of its group or stream on its rank, from 0
+  collective VARCHAR,            -- Kineto: args."Collective name"; else the kernel's clean name
+  bytes BIGINT,                  -- of its larger buffer; NULL if not recorded
+  aligned_start_ns BIGINT,       -- start on the first rank's clock; NULL if the offset is unknown
+  dur_ns BIGINT,
+  is_pair BOOLEAN,               -- the same collective on all its ranks; NULL: no other rank has it
+  wait_ns BIGINT,                -- until the last rank began; NULL: unknown, as the next two
+  transfer_ns BIGINT,            -- the rest of dur_ns
+  late_trace_id INTEGER          -- the rank that began last
+);
+
+CREATE TABLE IF NOT EXISTS waits (
+  run_id VARCHAR,
+  trace_id INTEGER,              -- the rank that waited; its rows add up to its collectives' wait_ns
+  step_id INTEGER,               -- of the collective's launch; NULL outside steps
+  late_trace_id INTEGER,         -- the rank that is charged
+  account VARCHAR,               -- of its ledger, or between_steps | device_queue | not_recorded
+  name_id INTEGER,               -- op, call, region, range or kernel that held it then; NULL: none known
+  is_before BOOLEAN,             -- nothing held it: the name is of what came next
+  ns BIGINT
 );

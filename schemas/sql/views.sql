@@ -91,3 +91,15 @@ LEFT JOIN names AS op_name
   ON op_name.run_id = kernels.run_id AND op_name.name_id = kernels.op_name_id
 WHERE NOT device_events.bad_time
 GROUP BY device_events.run_id, device_events.kernel_id;
+
+-- One row per rank that waited, rank that was late, step, account and what held the late rank.
+CREATE OR REPLACE VIEW rank_waits AS
+SELECT
+  waits.run_id, runs.name AS run_name, waits.trace_id, waiting.rank, waits.late_trace_id, late.rank AS late_rank,
+  waits.step_id, steps.name AS step, steps.phase, waits.account, names.name AS held_by, waits.is_before, waits.ns
+FROM waits
+JOIN runs USING (run_id)
+JOIN ranks AS waiting ON waiting.run_id = waits.run_id AND waiting.trace_id = waits.trace_id
+JOIN ranks AS late ON late.run_id = waits.run_id AND late.trace_id = waits.late_trace_id
+LEFT JOIN steps ON steps.run_id = waits.run_id AND steps.step_id = waits.step_id
+LEFT JOIN names ON names.run_id = waits.run_id AND names.name_id = waits.name_id;

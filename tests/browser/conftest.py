@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,35 +37,41 @@ def store(tmp_path_factory: pytest.TempPathFactory, samples_dir: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def serving(store: Path, folder: Path, *options: str) -> Iterator[str]:
     """Address of the app, started as a person starts it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("log") / "webapp.log").open("w+")
+    path = options[options.index("--base-path") + 1] if "--base-path" in options else ""
     command = [sys.executable, "-m", "webapp.cli", "--db", str(store), "--port", str(port)]
     root = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen(
-        command, cwd=root, stdout=log, stderr=subprocess.STDOUT, env={**os.environ}
-    )
-    base = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                with urllib.request.urlopen(f"{base}/_stcore/health", timeout=30):
-                    break
-            except (urllib.error.URLError, OSError):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    log.seek(0)
-                    pytest.fail(f"the app did not start: {log.read()[-2000:]}")
-                time.sleep(0.1)
+    with (folder / "webapp.log").open("w+") as log:
+        process = subprocess.Popen(
+            [*command, *options], cwd=root, stdout=log, stderr=subprocess.STDOUT, env={**os.environ}
+        )
+        base = f"http://127.0.0.1:{port}{path}"
+        try:
+            deadline = time.monotonic() + START_S
+            while True:
+                try:
+                    with urllib.request.urlopen(f"{base}/_stcore/health", timeout=30):
+                        break
+                except (urllib.error.URLError, OSError):
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        log.seek(0)
+                        pytest.fail(f"the app did not start: {log.read()[-2000:]}")
+                    time.sleep(0.1)
+            yield base
+        finally:
+            process.terminate()
+            process.wait(STOP_S)
+
+
+@pytest.fixture(scope="session")
+def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(store, tmp_path_factory.mktemp("log")) as base:
         yield base
-    finally:
-        process.terminate()
-        process.wait(STOP_S)
-        log.close()
 
 
 @pytest.fixture(scope="session")
@@ -89,13 +96,15 @@ def visit(browser: Any, server: str) -> Iterator[Callable[..., Watched]]:
     """Open a page in its own context; nothing may have complained or left the machine."""
     opened: list[tuple[Any, Watched]] = []
 
-    def new(path: str = "", *, scheme: str = "light", width: int = 1440) -> Watched:
+    def new(
+        path: str = "", *, scheme: str = "light", width: int = 1440, base: str = server
+    ) -> Watched:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
         )
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
-        watched = Watched(page, server)
+        watched = Watched(page, base)
         page.on("console", watched.note_console)
         page.on("pageerror", lambda error: watched.console.append(str(error)))
         page.on("request", watched.note_request)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import httpx
 import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
@@ -129,9 +130,7 @@ def test_failed_conversions_are_shown_with_their_reason(
 
 
 def load(watched: Watched, *files: Path) -> None:
-    watched.page.get_by_text("Load a trace or a run directory").click()
     watched.page.locator("input[type=file]").set_input_files([str(file) for file in files])
-    watched.page.get_by_role("button", name="Load into the store").click()
 
 
 def test_what_is_dropped_on_a_page_becomes_an_upload(
@@ -328,3 +327,32 @@ def test_somebody_without_a_team_sees_nothing(
 
     watched.page.get_by_text("no team here is yours").wait_for()
     assert not watched.page.get_by_text("run_of_perf").count()
+
+
+def test_behind_a_proxy_everything_stands_below_its_path(
+    tmp_path: Path, samples_dir: Path, enter: Callable[[str], Watched]
+) -> None:
+    """Upload, login, pages and links; what is not below the path is not there."""
+    data = tmp_path / "data"
+    admin = make_token(data, "perf")
+    server = TeamServer(data, "--pages", "--base-path", "/hostbound").start()
+    try:
+        assert server.url.endswith("/hostbound")
+        origin = server.url.removesuffix("/hostbound")
+        for path in ("/readyz", "/api/v1/runs", "/", "/hostboundless/readyz"):
+            assert httpx.get(origin + path, trust_env=False).status_code == 404
+        with server.client(admin) as client:
+            client.upload(packed(samples_dir / "gpt2-prefill-bs1-s512"))
+        watched = enter(server.url)
+        log_in(watched, admin, "run?run=gpt2-prefill-bs1-s512")
+        watched.url_has("/hostbound/run?run=")
+        watched.page.get_by_text("The GPU waits for 90 %").wait_for()
+        watched.page.get_by_role("link", name="Runs").click()
+        watched.settle()
+        watched.page.get_by_role("link", name="gpt2-prefill-bs1-s512", exact=True).click()
+        watched.url_has("/hostbound/run?run=")
+        watched.page.get_by_text("The GPU waits for 90 %").wait_for()
+        watched.page.get_by_role("link", name="Log out").click()
+        watched.url_has("/hostbound/login")
+    finally:
+        server.stop()

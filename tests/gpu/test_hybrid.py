@@ -81,7 +81,7 @@ def test_graphs_and_launches_agree_bit_for_bit_and_with_fp32(family):
     model = model_of(family)
     seen = {}
     for mode in ("full", "piecewise", "jit"):
-        with Engine.from_model(model, mode=mode, max_context=512) as engine:
+        with Engine.from_model(model, mode=mode, persistent=False, max_context=512) as engine:
             seen[mode] = steps(engine, 255)
             again = steps(engine, 255)
             assert torch.equal(again[1], seen[mode][1])
@@ -111,7 +111,7 @@ def test_sampling_draws_the_same_tokens_with_and_without_graphs(llama):
     choices = [Sampling(0.8, seed=3), Sampling(0.9, top_k=20, top_p=0.8, seed=2**40 + 7)]
     seen = []
     for mode in ("full", "jit"):
-        with Engine.from_model(llama, mode=mode, max_context=512) as engine:
+        with Engine.from_model(llama, mode=mode, persistent=False, max_context=512) as engine:
             seen.append([engine.generate(PROMPT, 64, choice) for choice in choices])
     assert seen[0] == seen[1]
 
@@ -164,7 +164,7 @@ def test_a_thousand_requests_with_captures_and_evictions_give_the_jit_tiers_toke
     random.seed(4)
     lengths = [random.randint(1, 500) for _ in range(1000)]
     with (
-        Engine.from_model(llama, max_context=512, max_graphs=12) as busy,
+        Engine.from_model(llama, persistent=False, max_context=512, max_graphs=12) as busy,
         Engine.from_model(llama, mode="jit", max_context=512) as plain,
     ):
         for number, length in enumerate(lengths):

@@ -16,6 +16,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.ingest import Ingested, ingest
 from analyzer.store.verify import verify
+from analyzer.trace import native_scanner
 from tests.support.tracebuilder import TraceBuilder
 
 FIGURES = Path(__file__).with_name("figures")
@@ -112,6 +113,18 @@ def test_without_device_events_nothing_is_known_of_a_device(load: Load, capsys) 
     assert value["measured"]["device_idle_ns"] is None
     assert {account["exposed_ns"] for account in value["measured"]["ledger"].values()} == {None}
     assert value["verdict"]["idle_ns"] is None
+
+
+def test_a_device_that_does_not_tell_its_kernels_has_no_kernel_time(
+    load: Load, trace: TraceBuilder, capsys
+) -> None:
+    """MTIA: device time, busy and idle are known, T_DeviceActive is not, and nowhere 0."""
+    trace.add_op("aten::mm", 0, 100)
+    trace.add("mtia_ccp_events", "mm", 20, 50, pid=3, tid=4, args={"device": 0, "stream": 1})
+    loaded = load(trace)
+    assert loaded.whole("kernels", "device_event_sum_ns", "device_idle_ns") == (0, 50, 50)
+    assert loaded.whole("device_active_ns", "active_outside_steps_ns", "hdbi") == (None,) * 3
+    assert report(loaded, capsys)["measured"]["device_active_ns"] is None
 
 
 def test_launches_without_any_device_event_have_a_cost_and_no_balance(
@@ -415,16 +428,51 @@ def test_events_that_are_known_and_in_no_figure_are_not_worth_a_word(
     assert not {"events_not_read", "unknown_calls"} & set(load(trace).said)
 
 
-def test_begin_and_end_events_are_counted_and_said(load: Load) -> None:
-    said = load("ops-as-begin-end").said
-    assert said["begin_end_events"].startswith("2 begin and end events")
+def test_begin_and_end_events_are_a_span(load: Load) -> None:
+    """The operator from 0 to 50 us holds the launch at 10 us."""
+    loaded = load("ops-as-begin-end")
+    assert loaded.ask("SELECT op, start_ns, dur_ns FROM op_events") == [("aten::mm", 0, 50 * US)]
+    assert loaded.whole("launches", "launches_without_op", "t_dispatch_ns") == (1, 0, 10)
+    assert "begin_end_events" not in loaded.said
 
 
-def test_a_file_of_begin_and_end_events_alone_says_so(load: Load, trace: TraceBuilder) -> None:
+@pytest.mark.parametrize("pure", [False, True])
+def test_begin_and_end_events_nest_on_their_thread(
+    load: Load, trace: TraceBuilder, monkeypatch: pytest.MonkeyPatch, pure: bool
+) -> None:
+    """Ends have no name; two threads have spans at the same time, and one begin stays open."""
+    if pure:
+        monkeypatch.setattr(native_scanner, "library", lambda: None)
+    for ph, name, tid, ts in (
+        ("B", "outer", 1, 0),
+        ("B", "other", 2, 5),
+        ("B", "inner", 1, 10),
+        ("E", "", 1, 20),
+        ("E", "", 2, 25),
+        ("B", "second", 1, 30),
+        ("E", "", 1, 35),
+        ("E", "", 1, 40),
+        ("B", "open", 1, 50),
+    ):
+        event: dict[str, Any] = {"ph": ph, "pid": 1, "tid": tid, "ts": ts}
+        trace.events.append(event | ({"name": name, "cat": "cpu_op"} if ph == "B" else {}))
+    trace.add_launch("gemm", 12, 5, 1)
+    loaded = load(trace)
+    rows = loaded.ask("SELECT op, start_ns // 1000, dur_ns // 1000 FROM op_events")
+    assert set(rows) == {
+        ("outer", 0, 40),
+        ("inner", 10, 10),
+        ("second", 30, 5),
+        ("other", 5, 20),
+    }
+    assert loaded.said["begin_end_events"].startswith("1 begin and end events have no partner")
+
+
+def test_spans_of_no_category_are_said_to_be_in_no_figure(load: Load, trace: TraceBuilder) -> None:
     for i in range(4):
         trace.events.append({"ph": "B", "name": "compile", "pid": 1, "tid": 1, "ts": 2 * i})
         trace.events.append({"ph": "E", "name": "compile", "pid": 1, "tid": 1, "ts": 2 * i + 1})
-    assert load(trace).said["begin_end_events"].startswith("8 begin and end events")
+    assert "4 without one" in load(trace).said["events_not_read"]
 
 
 # -- old traces, doubled traces, captures, names

@@ -7,9 +7,7 @@ The expected figures stand in the README beside the recordings.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
 
 from analyzer.cli import main
@@ -19,6 +17,7 @@ from analyzer.reports.prediction import predict
 from analyzer.store import open_store
 from analyzer.store.verify import verify
 from tests.support.nsys_files import SECRET, NsysBuilder, graph_run
+from tests.support.recordings import ask, check_for_secrets
 
 H100, FSDP = "h100-2gpu-1s", "2gpu-fsdp-alltoall-before"
 TINY, FEW, SAXPY = "tiny-2026.1", "synthetic-few-columns", "schema-2.9-saxpy-doubled-calls"
@@ -57,11 +56,6 @@ def stores(exports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         (result,) = ingest(exports / f"{name}.sqlite", found[name], jobs=1)
         assert result.state == "stored", result.error
     return found
-
-
-def ask(store: Path, sql: str) -> list[tuple[Any, ...]]:
-    with duckdb.connect(str(store), read_only=True) as connection:
-        return connection.execute(sql).fetchall()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -138,7 +132,7 @@ def test_nothing_secret_reaches_store_or_output(
     name: str, exports: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert SECRET.encode() in (exports / f"{name}.sqlite").read_bytes()
-    check_for_secrets(exports / f"{name}.sqlite", tmp_path, capfd)
+    check_for_secrets(exports / f"{name}.sqlite", SECRET, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("mode", ["node", "graph"])
@@ -146,30 +140,7 @@ def test_nothing_secret_of_a_graph_recording_reaches_store_or_output(
     mode: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = graph_run(mode).add_secrets().write(tmp_path / "report.sqlite")
-    check_for_secrets(path, tmp_path, capfd)
-
-
-def check_for_secrets(path: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Load, show and export a recording; look for planted texts in all that comes out."""
-    store, out = folder / "s.duckdb", folder / "out"
-    out.mkdir()
-    commands = (
-        ["ingest", str(path)],
-        ["ingest", str(path), "--json", "--replace"],
-        ["show", "latest"],
-        ["report", "latest"],
-        ["report", "latest", "--json"],
-        ["runs", "--json"],
-        ["export", "latest", "--format", "csv", "--out", str(out / "tables")],
-    )
-    for command in commands:
-        assert main([*command, "--db", str(store)]) != 2, command
-    with duckdb.connect(str(store), read_only=True) as connection:
-        connection.execute(f"EXPORT DATABASE '{out / 'database'}' (FORMAT csv)")
-    said = capfd.readouterr()
-    assert SECRET not in said.out + said.err
-    for file in [store, *(file for file in out.rglob("*") if file.is_file())]:
-        assert SECRET.encode() not in file.read_bytes(), file
+    check_for_secrets(path, SECRET, tmp_path, capfd)
 
 
 def test_a_recording_in_graph_mode_leaves_kernel_figures_empty(
@@ -230,3 +201,42 @@ def test_what_is_no_export_is_one_line_and_exit_code_2(
     assert said.err.count("\n") == 1
     assert "nsys export --type sqlite" in said.err
     assert not (tmp_path / "s.duckdb").exists()
+
+
+def test_marks_of_an_engine_in_nvtx_ranges_are_steps_with_their_counts(tmp_path: Path) -> None:
+    """TensorRT-LLM marks its steps in NVTX, which only Nsight Systems records."""
+    built = NsysBuilder()
+    texts = ["[Executor] _forward_step 7: 1 ctx reqs, 96 ctx tokens, 0 gen reqs"]
+    texts += [f"[Executor] _forward_step {i}: 0 ctx reqs, 0 ctx tokens, 4 gen reqs" for i in (8, 9)]
+    for number, text in enumerate(texts):
+        begin = 100_000 * number
+        built.add_range(text, begin, 60_000)
+        built.add_range("_sample_async", begin + 40_000, 10_000)
+        built.add_launch("gemm", begin + 10_000, number + 1)
+    store = tmp_path / "s.duckdb"
+    (result,) = ingest(built.write(tmp_path / "r.sqlite"), store, jobs=1)
+    assert result.state == "stored", result.error
+    with duckdb.connect(str(store), read_only=True) as connection:
+        steps = connection.execute(
+            "SELECT engine, phase, ctx_reqs, ctx_tokens, gen_reqs, period_ns, between_ns "
+            "FROM steps ORDER BY start_ns"
+        ).fetchall()
+        (source,) = connection.execute("SELECT step_source FROM traces").fetchall()
+    assert source == ("tensorrt-llm",)
+    assert steps == [
+        ("tensorrt-llm", "prefill", 1, 96, 0, 100_000, 40_000),
+        ("tensorrt-llm", "decode", 0, 0, 4, 100_000, 40_000),
+        ("tensorrt-llm", "decode", 0, 0, 4, None, None),
+    ]
+
+
+def test_marks_of_sglang_in_registered_strings_are_steps(tmp_path: Path) -> None:
+    built = NsysBuilder()
+    for number in range(3):
+        built.add_range(None, 100_000 * number, 60_000, registered="step[DECODE bs=2]")
+        built.add_launch("gemm", 100_000 * number + 10_000, number + 1)
+    store = tmp_path / "s.duckdb"
+    ingest(built.write(tmp_path / "r.sqlite"), store, jobs=1)
+    with duckdb.connect(str(store), read_only=True) as connection:
+        steps = connection.execute("SELECT engine, phase, batch FROM steps").fetchall()
+    assert steps == [("sglang", "decode", 2)] * 3

@@ -19,6 +19,8 @@ from analyzer.ingest import ingest
 from analyzer.render.json_text import builtins_of
 from analyzer.reports import comparison, report
 from analyzer.server.check import check
+from schemas import packing
+from support.rank_traces import three_ranks, write_ranks
 from support.team_server import (
     TeamClient,
     TeamServer,
@@ -94,7 +96,7 @@ def test_the_same_run_is_read_as_the_command_line_reads_it(
     found = client.get("/api/v1/compare", params={"runs": f"{EAGER},{GRAPH}"}).json()
     assert found["verdict"] == compared.verdict
     text = client.get(f"/api/v1/runs/{ids[0]}/report?format=text").text
-    assert "Host-bound: preparing the work costs more than doing it." in text
+    assert "The GPU waits for 90 % of the steps' host time" in text
 
 
 def test_a_content_that_is_known_is_not_sent_again(client: TeamClient) -> None:
@@ -218,6 +220,17 @@ def test_an_archive_may_hold_several_runs(client: TeamClient, samples_dir: Path,
     assert (job["state"], len(job["run_ids"])) == ("done", 2)
     names = {run["name"] for run in client.get("/api/v1/runs").json()["runs"]}
     assert names == {EAGER, GRAPH}
+
+
+def test_an_archive_of_ranks_is_one_run(client: TeamClient, tmp_path: Path) -> None:
+    paths = write_ranks(three_ranks(), tmp_path)
+    together = packing.together(tmp_path, paths, None)
+
+    job = client.upload(b"".join(together.read()))
+
+    assert (job["state"], len(job["run_ids"])) == ("done", 1)
+    report = client.get(f"/api/v1/runs/{job['run_ids'][0]}/report").json()
+    assert [rank["wait_ns"] for rank in report["ranks"]["ranks"]] == [370_000, 410_000, 5_000]
 
 
 def test_an_archive_of_which_a_part_is_bad_gives_the_rest(client: TeamClient) -> None:

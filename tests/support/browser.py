@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 PAGES = {
@@ -69,6 +71,17 @@ class Watched:
             arg=f"{name} ·",
             timeout=PATIENCE_MS,
         )
+
+    def take(self, file: str, path: Path) -> None:
+        """Take a file away, by the menu below its table or chart."""
+        menus = self.page.get_by_test_id("stPopoverButton")
+        menus.filter(
+            has_text=re.compile(rf"\b{file.rpartition('.')[0]}$|\b{file.rpartition('.')[0]}[^-\w]")
+        ).first.click()
+        with self.page.expect_download() as taken:
+            self.page.get_by_role("button", name=file).click()
+        taken.value.save_as(path)
+        self.page.keyboard.press("Escape")
 
     def note_console(self, message: Any) -> None:
         # Opened below the root, Streamlit first looks for its server at the page's address.

@@ -57,7 +57,7 @@ def whole(store: Path, run_id: str | None) -> bool:
         walls = connection.execute(
             "SELECT count(*) FROM (SELECT sum(l.ns) ns, any_value(s.end_ns - s.start_ns) wall "
             "FROM ledger l JOIN steps s USING (run_id, step_id) "
-            "GROUP BY l.run_id, l.step_id, l.thread_id) WHERE ns <> wall"
+            "GROUP BY l.run_id, l.step_id) WHERE ns <> wall"
         ).fetchall()[0][0]
     if run_id is None:
         return runs == []

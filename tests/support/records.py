@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from analyzer import queries
 from analyzer.queries.costs import Step, Totals
 from analyzer.queries.records import Run
+from analyzer.reports.evidence import of_checks
 from analyzer.reports.records import RunFigures
 from analyzer.reports.report import phase_figures
 
@@ -56,4 +57,6 @@ def figures_of(
         steps=steps,
         latency=None,
         host_speed=None,
+        ranks=None,
+        evidence=of_checks([]),
     )

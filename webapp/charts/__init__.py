@@ -4,6 +4,6 @@ One subject a module. Colours and their order are given, never left to the libra
 units, tooltips exact values.
 """
 
-from webapp.charts import accounts, balance, columns, distribution, sweep, timeline
+from webapp.charts import accounts, balance, columns, distribution, ranks, sweep, timeline
 
-__all__ = ["accounts", "balance", "columns", "distribution", "sweep", "timeline"]
+__all__ = ["accounts", "balance", "columns", "distribution", "ranks", "sweep", "timeline"]

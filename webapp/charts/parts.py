@@ -37,8 +37,10 @@ def scale(colours: Mapping[str, str]) -> alt.Scale:
 
 
 def run_colours(names: Sequence[str]) -> dict[str, str]:
-    """Names without a colour of their own, to the colours of runs."""
-    return dict(zip(names, theme.RUNS * 9, strict=False))
+    """Names without a colour of their own, to the colours of runs; grey for what is left over."""
+    return {
+        name: [*theme.RUNS, theme.REST][min(i, len(theme.RUNS))] for i, name in enumerate(names)
+    }
 
 
 def wrapped_legend(**options: Any) -> alt.Legend:

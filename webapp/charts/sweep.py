@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import altair as alt
 import polars as pl
 
 from analyzer.reports.bands import BANDS
-from webapp import format
+from webapp import format, theme
 from webapp.charts.parts import Chart, ink, paper, run_colours, scale, tips
 
 Setting = str | int
@@ -30,13 +31,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Cell:
-    """The mean of the runs of two settings."""
+    """The runs of two settings."""
 
     x: Setting
     y: Setting
-    value: float
-    text: str  # the value as the cell says it
-    runs: int  # how many runs it is the mean of
+    value: float | None  # their mean; None where they are of several configurations
+    text: str  # what the cell says
+    runs: int  # how many runs it holds
+    configurations: int  # how many there are among them
+
+
+REST = "others (named at their points)"
 
 
 def lines(
@@ -44,14 +49,20 @@ def lines(
 ) -> Chart:
     """One quantity along batch or length, a line a series; the bounds of HDBI where it is HDBI.
 
-    Along words there are points only: words have no order for a line to follow.
+    A series holds one configuration only, so a line goes through means of repetitions. Along words
+    there are points only: words have no order for a line to follow. The series with most points
+    have colours; the rest is grey, and named at its points.
     """
+    counts = Counter(point.series for point in points)
+    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+    named = sorted(ranked[: len(theme.RUNS)])
     frame = pl.DataFrame(
         [
             {
                 "x": point.x,
                 "value": point.value,
                 "series": point.series,
+                "shown": point.series if point.series in named else REST,
                 "run": format.short(point.name),
                 "exact": point.exact,
             }
@@ -59,27 +70,33 @@ def lines(
         ],
         infer_schema_length=None,
     )
-    series = sorted(set(frame["series"].to_list()))
+    shown = [*named, REST] if len(ranked) > len(named) else named
     words = any(isinstance(point.x, str) for point in points)
     axis = alt.Axis(grid=False, labelLimit=160, labelAngle=0)
     domain = alt.Scale(domain=[0, 1]) if quantity == "hdbi" else alt.Scale(zero=True)
-    legend = alt.Legend(title=None, orient="top", labelLimit=300)
+    legend = alt.Legend(title=None, orient="top", labelLimit=420, columns=2, symbolLimit=0)
     base = alt.Chart(frame).encode(
         x=alt.X("x:N", title=along_title, axis=axis)
         if words
         else alt.X("x:O", title=along_title, axis=axis, sort="ascending"),
         y=alt.Y("value:Q", title=title, scale=domain),
-        color=alt.Color("series:N", scale=scale(run_colours(series)), legend=legend),
+        color=alt.Color("shown:N", scale=scale(run_colours(shown)), legend=legend),
+        detail=alt.Detail("series:N"),
     )
-    # Through the mean of each place.
+    # Through the mean of the repetitions at each place.
     means = base.mark_line(strokeWidth=2).encode(
         y=alt.Y("mean(value):Q", title=title, scale=domain)
     )
     marks = base.mark_point(filled=True, size=90, opacity=1).encode(
-        shape=alt.Shape("series:N", sort=series),
+        shape=alt.Shape("shown:N", sort=shown, legend=legend),
         tooltip=tips({"run": None, "series": None, "x": along_title, "exact": title}),
     )
-    layers = [marks] if words else [means, marks]
+    rest = (
+        base.mark_text(align="left", dx=8, fontSize=11, limit=260)
+        .encode(text=alt.Text("series:N"), color=alt.value(ink(dark)))
+        .transform_filter(alt.datum.shown == REST)
+    )
+    layers = [marks, rest] if words else [means, marks, rest]
     if quantity == "hdbi":
         layers += _bounds(dark)
     return alt.layer(*layers).properties(height=360)
@@ -107,10 +124,11 @@ def _bounds(dark: bool) -> list[alt.Chart]:
 def heat_map(
     cells: Sequence[Cell], title: str, x_title: str, y_title: str, dark: bool = False
 ) -> Chart:
-    """One quantity over two settings; each cell says its value."""
-    values = [cell.value for cell in cells]
+    """One quantity over two settings; each cell says its value, an empty one why it has none."""
+    values = [cell.value for cell in cells if cell.value is not None]
     frame = pl.DataFrame(
-        [{"x": str(c.x), "y": str(c.y), "value": c.value, "text": c.text} for c in cells]
+        [{"x": str(c.x), "y": str(c.y), "value": c.value, "text": c.text} for c in cells],
+        schema_overrides={"value": pl.Float64},
     )
     base = alt.Chart(frame).encode(
         x=alt.X(
@@ -135,11 +153,15 @@ def heat_map(
     rectangles = base.mark_rect(stroke=paper(dark), strokeWidth=2).encode(
         color=alt.Color("value:Q", title=title, scale=alt.Scale(scheme="cividis"))
     )
-    bright = alt.datum.value > (max(values) + min(values)) / 2
-    text = base.mark_text(fontSize=13).encode(
-        text=alt.Text("text:N"),
-        color=alt.condition(bright, alt.value("#111111"), alt.value("#FFFFFF")),
+    middle = (max(values, default=0.0) + min(values, default=0.0)) / 2
+    colour = (
+        alt.when(alt.expr.isValid(alt.datum.value) == False)  # noqa: E712  # of the chart's language
+        .then(alt.value(ink(dark)))
+        .when(alt.datum.value > middle)
+        .then(alt.value("#111111"))
+        .otherwise(alt.value("#FFFFFF"))
     )
+    text = base.mark_text(fontSize=13).encode(text=alt.Text("text:N"), color=colour)
     return alt.layer(rectangles, text).properties(height={"step": 44})
 
 

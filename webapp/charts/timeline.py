@@ -1,7 +1,7 @@
 """What ran when: lanes of rectangles over a window of the trace.
 
-Lanes, top to bottom: the host by account, regions, ops and calls of each thread, the host by
-account while the device was idle, the device's streams. A lane is one unit high.
+Lanes, top to bottom: the host by account, regions, ops and calls of the main thread, the host by
+account while the device was idle, the device's streams, the other threads. A lane is one unit high.
 """
 
 from __future__ import annotations
@@ -40,26 +40,50 @@ class Lane(NamedTuple):
 def lanes(
     profile: pl.DataFrame | None, slices: pl.DataFrame, threads: Mapping[int, str], main: int | None
 ) -> list[Lane]:
-    """Lanes from top to bottom: main thread, other threads, device."""
+    """Lanes from top to bottom: main thread, device, other threads."""
     found = {(kind, lane) for kind, lane in slices.select("lane_kind", "lane").iter_rows()}
     host = [pair for pair in found if pair[0] != "stream"]
     several = len({lane for _, lane in host}) > 1
     has_profile = profile is not None and not profile.is_empty()
 
-    def place(pair: tuple[str, str]) -> tuple[bool, int, int]:
+    def place(pair: tuple[str, str]) -> tuple[int, int]:
         kind, lane = pair
-        return int(lane) != main, int(lane), _HOST_ORDER.index(kind)
+        return int(lane), _HOST_ORDER.index(kind)
 
-    result = [Lane(_ACCOUNTS, "host by account")] if has_profile else []
-    for kind, lane in sorted(host, key=place):
+    def named(pair: tuple[str, str]) -> Lane:
+        kind, lane = pair
         suffix = ""
         if several and int(lane) != main:
             suffix = f", {format.short(threads.get(int(lane), lane), 18)}"
-        result.append(Lane(f"{kind} {lane}", f"{LANE_KINDS[kind]}{suffix}"))
+        return Lane(f"{kind} {lane}", f"{LANE_KINDS[kind]}{suffix}")
+
+    first = [pair for pair in host if int(pair[1]) == main]
+    result = [Lane(_ACCOUNTS, "host by account")] if has_profile else []
+    result += [named(pair) for pair in sorted(first, key=place)]
     if has_profile and len(found) > len(host):
         result.append(Lane(_IDLE, "device idle, host in"))
     streams = sorted(lane for kind, lane in found if kind == "stream")
-    return result + [Lane(f"stream {lane}", f"stream {lane}") for lane in streams]
+    result += [Lane(f"stream {lane}", f"stream {lane}") for lane in streams]
+    return result + [named(pair) for pair in sorted(set(host) - set(first), key=place)]
+
+
+def busiest(lanes: Sequence[Lane], slices: pl.DataFrame, most: int) -> list[Lane]:
+    """The lanes, at most so many: accounts and idle time stay, then the busiest, in their order.
+
+    Half of the places at least are the device's, if it has as many streams.
+    """
+    if len(lanes) <= most:
+        return list(lanes)
+    key = pl.format("{} {}", pl.col("lane_kind"), pl.col("lane"))
+    busy = dict(slices.group_by(key.alias("key")).agg(pl.col("busy_ns").sum()).iter_rows())
+    ranked = sorted(lanes, key=lambda lane: -busy.get(lane.key, 0))
+    kept = [lane for lane in lanes if lane.key in (_ACCOUNTS, _IDLE)]
+    streams = [lane for lane in ranked if lane.key.startswith("stream ")]
+    rest = most - len(kept)
+    host = [lane for lane in ranked if lane not in streams and lane not in kept]
+    kept += streams[: max(rest // 2, rest - len(host))]
+    kept += host[: most - len(kept)]
+    return [lane for lane in lanes if lane in kept]
 
 
 def rectangles(

@@ -9,10 +9,12 @@ import polars as pl
 import streamlit as st
 
 from analyzer.queries.records import Family
-from webapp import components, data, format, session, url_state
+from webapp import browser, components, data, format, session, url_state
+from webapp.browser import Cell, Column, Row
 from webapp.charts import distribution
 
-MOST_SHOWN = 1_000
+# Rows drawn; the files have all of them.
+MOST_SHOWN = 300
 MOST_CHOICES = 5_000
 
 
@@ -34,7 +36,7 @@ def searched(rows: pl.DataFrame, search: str, columns: tuple[str, ...]) -> pl.Da
 # -- families
 
 
-def family_chart(families: Mapping[str, Family]) -> None:
+def family_chart(run_id: str, families: Mapping[str, Family]) -> None:
     """Device time of each kernel family."""
     components.chart(
         distribution.families(families, session.is_dark()),
@@ -44,6 +46,7 @@ def family_chart(families: Mapping[str, Family]) -> None:
             [{"family": name, **vars(family)} for name, family in families.items()],
             infer_schema_length=None,
         ),
+        run_id=run_id,
     )
 
 
@@ -73,8 +76,26 @@ def match_tiers(run_id: str) -> None:
 # -- kernels
 
 
+KERNEL_COLUMNS = (
+    Column("kernel", "kernel", "Its name without arguments: shows every launch", number=False),
+    Column("op", "op", "Innermost operator that launched it", number=False),
+    Column("family", "family", number=False),
+    Column("times", "times", "How often it ran"),
+    Column("device", "device time (us)", "Sum of its durations"),
+    Column("p50", "p50 (us)", "Median duration"),
+    Column(
+        "launch", "launch p50 (us)", "Median T_launch of launches on a stream that was seen idle"
+    ),
+    Column("host", "host cost (us)", "dFT + dCT + dKT of its launches, as far as known"),
+    Column("tier", "match", "How the kernel replay found it again", number=False),
+    Column("shapes", "shapes", "Input dimensions of the op", number=False),
+    Column("grid", "grid", number=False),
+    Column("block", "block", number=False),
+)
+
+
 def kernel_table(run_id: str, search: str, family: str) -> None:
-    """Kernels, with the way down to one."""
+    """Kernels, each a way to its launches."""
     kernels = data.kernels(run_id)
     if family != "all":
         kernels = kernels.filter(pl.col("family") == family)
@@ -83,26 +104,36 @@ def kernel_table(run_id: str, search: str, family: str) -> None:
     if kernels.is_empty():
         st.info("No kernel is like that.")
         return
-    top = kernels.head(MOST_SHOWN)
-    ticked = components.selectable_table(
-        components.ns_columns(
-            top.select(
-                "clean_name", "op", "family", "kernels", "device_ns", "p50_ns", "min_ns", "max_ns",
-                "launch_ns", "host_ns", "match_tier", "input_dims", "grid", "block", "kernel",
-            ).rename({"kernel": "full name"})
-        ),
-        "Kernels of the run, longest in sum first: choose a row to see its launches",
+    state = {"run": run_id, "q": search, "family": "" if family == "all" else family}
+    rows = [
+        Row(
+            str(one["kernel_id"]),
+            [
+                Cell(
+                    format.short(one["clean_name"], 70),
+                    one["clean_name"],
+                    browser.address("kernels", kernel=str(one["kernel_id"]), **state),
+                    one["kernel"][:300],
+                ),
+                *(Cell(format.short(one[key], 40), one[key]) for key in ("op", "family")),
+                Cell(format.count(one["kernels"]), one["kernels"]),
+                *map(components.us_cell, (one[f"{k}_ns"] for k in ("device", "p50", "launch"))),
+                components.us_cell(one["host_ns"]),
+                *(
+                    Cell(format.short(one[key], 40), one[key])
+                    for key in ("match_tier", "input_dims", "grid", "block")
+                ),
+            ],
+        )
+        for one in kernels.head(MOST_SHOWN).iter_rows(named=True)
+    ]
+    components.link_table(
+        "Kernels of the run, longest in sum first: a name shows its launches",
+        KERNEL_COLUMNS,
+        rows,
         "kernels",
-        exact=kernels,
-        key=f"kernel table {run_id}",
-        several=False,
-        columns={"kernel": st.column_config.TextColumn("kernel", width=300, pinned=True)},
-    )  # fmt: skip
-    if ticked:
-        picked = str(top["kernel_id"][ticked[0]])
-        if picked != st.session_state.get("last kernel"):
-            st.session_state["last kernel"] = picked
-            url_state.put(kernel=picked)
+        kernels,
+    )
 
 
 def chosen_kernel(run_id: str) -> None:
@@ -127,14 +158,53 @@ def chosen_kernel(run_id: str) -> None:
     if launches.is_empty():
         st.info("No launch of its own: it runs in a CUDA graph, whose launch has its first kernel.")
         return
-    shown = launches.drop("call_start_ns", "call_id", "trace_id").head(MOST_SHOWN)
-    components.table(
-        components.ns_columns(shown),
-        "Launches of the chosen kernel in order of time",
-        "launches",
-        exact=launches,
-    )
+    launch_table(run_id, launches)
     spread(run_id, int(chosen), rows[chosen]["clean_name"])
+
+
+LAUNCH_COLUMNS = (
+    Column("step", "step", "Opens the timeline there", number=False),
+    Column("call", "call", number=False),
+    Column("kernels", "kernels", "That the call started"),
+    Column("py", "T_py (us)", "Python before the outermost op"),
+    Column("dispatch", "T_dispatch (us)", "From the outermost op to the call"),
+    Column("launch", "T_launch (us)", "From the call to the kernel's start"),
+    Column("exec", "T_exec (us)", "How long its kernels ran"),
+    Column("clean", "clean", "The stream was seen idle at the call", number=False),
+    Column("tier", "match", "How the kernel replay found it again", number=False),
+)
+
+
+def launch_table(run_id: str, launches: pl.DataFrame) -> None:
+    """Every launch of a kernel, each a way to its place in the timeline."""
+    rows = [
+        Row(
+            str(one["call_id"]),
+            [
+                Cell(
+                    format.short(one["step"] or "outside of steps", 40),
+                    number,
+                    components.place(run_id, one["trace_id"], f"call:{one['call_id']}"),
+                ),
+                Cell(format.text(one["call"]), one["call"]),
+                Cell(format.count(one["kernels"]), one["kernels"]),
+                *map(
+                    components.us_cell,
+                    (one[f"t_{span}_ns"] for span in ("py", "dispatch", "launch", "exec")),
+                ),
+                Cell("yes" if one["is_clean"] else "no", str(one["is_clean"])),
+                Cell(format.text(one["match_tier"]), one["match_tier"]),
+            ],
+        )
+        for number, one in enumerate(launches.head(MOST_SHOWN).iter_rows(named=True))
+    ]
+    components.link_table(
+        "Launches of the chosen kernel in order of time: a step opens the timeline there",
+        LAUNCH_COLUMNS,
+        rows,
+        "launches",
+        launches,
+    )
 
 
 def kernel_figures(row: Mapping[str, Any]) -> None:
@@ -168,63 +238,95 @@ def spread(run_id: str, kernel_id: int | None, name: str) -> None:
                 f"Cumulative distribution of {title}"
                 + (" against the launch floor" if floor else ""),
                 curve,
+                run_id=run_id,
+                about=name if kernel_id is not None else "",
             )
 
 
 # -- ops
 
 
+OP_COLUMNS = (
+    Column("op", "op", "Opens the timeline where it cost the host most", number=False),
+    Column("host", "host cost (us)", "dFT + dCT + dKT of its launches, as far as known"),
+    Column("share", "share", "Of the host cost of all ops"),
+    Column("launches", "launches"),
+    Column("kernels", "kernels"),
+    Column("each", "each (us)", "Host cost of a launch, mean"),
+    Column("ft", "dFT (us)", "Framework translation: Python and PyTorch"),
+    Column("ct", "dCT (us)", "CUDA-library translation"),
+    Column("kt", "dKT (us)", "Launch path, at the floor"),
+    Column("device", "device time (us)", "Of the kernels that it started"),
+)
+
+
 def op_table(run_id: str, search: str) -> None:
-    """Operators by what launching their kernels costs."""
-    st.subheader("Ops", anchor=False)
-    ops = searched(data.ops(run_id), search, ("op",))
+    """Operators by what launching their kernels costs, each a way to its place in the timeline."""
+    st.subheader("Ops by host cost", anchor=False)
+    everything = data.ops(run_id)
+    ops = searched(everything, search, ("op",))
     if ops.is_empty():
         st.info("No op that launches is like that.")
         return
-    st.caption("host cost = dFT + dCT + dKT of its launches, as far as known")
-    components.table(
-        components.ns_columns(
-            ops.head(MOST_SHOWN).select(
-                "op", "launches", "kernels", "host_ns", "t_py_ns", "t_dispatch_ns",
-                "ft_ns", "ct_ns", "kt_ns", "device_ns",
-            )
-        ),
-        "Operators by host cost",
+    places = data.op_places(run_id)
+    total = everything["host_ns"].sum()
+    rows = [
+        Row(
+            one["op"],
+            [
+                Cell(
+                    format.short(one["op"], 70),
+                    one["op"],
+                    components.place(run_id, *places[one["op"]]),
+                    f"{one['op'][:300]}: to the timeline",
+                ),
+                components.us_cell(one["host_ns"]),
+                Cell(format.share(share := one["host_ns"] / max(total, 1)), share, part=share),
+                Cell(format.count(one["launches"]), one["launches"]),
+                Cell(format.count(one["kernels"]), one["kernels"]),
+                components.us_cell(one["host_ns"] / max(one["launches"], 1)),
+                *map(components.us_cell, (one[f"{k}_ns"] for k in ("ft", "ct", "kt", "device"))),
+            ],
+        )
+        for one in ops.head(MOST_SHOWN).iter_rows(named=True)
+    ]
+    components.link_table(
+        "Operators by host cost: a name opens the timeline where it cost most",
+        OP_COLUMNS,
+        rows,
         "ops",
-        exact=ops,
-    )  # fmt: skip
+        ops,
+    )
 
 
 def main() -> None:
     """The page."""
-    run = components.choose_run()
+    run = components.choose_run("kernels")
     if run is None:
         return
     run_id = run.run_id
-    components.links(run_id, "kernels")
     families = data.families(run_id)
-    if not families:
-        st.info("This run has no device event: there are no kernels to list.")
-        op_table(run_id, "")
-        return
-    st.subheader("Families", anchor=False)
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        family_chart(families)
-    with right:
-        match_tiers(run_id)
-    st.subheader("How launches and kernels are spread", anchor=False)
-    spread(run_id, None, run.name)
-    st.subheader("Kernels", anchor=False)
     left, right = st.columns([3, 1])
     search = url_state.text(
         "Search kernels and ops", "q", placeholder="words of a name", place=left
     )
     names = ["all", *families]
-    family = url_state.select("Family", names, "family", default="all", place=right)
+    family = url_state.select("Family of kernels", names, "family", default="all", place=right)
+    op_table(run_id, search)
+    if not families:
+        st.info("This run has no device event: there are no kernels to list.")
+        return
+    st.subheader("Kernels", anchor=False)
     kernel_table(run_id, search, family)
     chosen_kernel(run_id)
-    op_table(run_id, search)
+    st.subheader("Families", anchor=False)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        family_chart(run_id, families)
+    with right:
+        match_tiers(run_id)
+    st.subheader("How launches and kernels are spread", anchor=False)
+    spread(run_id, None, run.name)
 
 
 with components.page(

@@ -1,8 +1,8 @@
-"""Is this run host-bound, where did its time go, and what to try?"""
+"""Does the GPU wait for the host, where did the time go, and what to try?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import streamlit as st
@@ -10,9 +10,10 @@ import streamlit as st
 from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Run
 from analyzer.reports.bands import reading
-from analyzer.reports.records import RunSummary
+from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
 from webapp import components, data, format, session, url_state
 from webapp.charts import accounts, balance
+from webapp.sections import run as run_sections
 
 ALL_STEPS = "all steps"
 MOST_STEPS_DRAWN = 500
@@ -117,46 +118,91 @@ def facts(run: Run) -> str:
     return " · ".join(format.short(str(fact), 40) for fact in found if fact is not None)
 
 
-def hdbi(report: RunSummary, part: StepTotals) -> None:
-    """The verdict, and HDBI on its scale."""
-    verdict = report.verdict
-    st.subheader("Is it host-bound?", anchor=False)
-    st.markdown(format.plain(verdict.sentence))
-    if part.hdbi is not None:
-        components.chart(
-            balance.hdbi_scale(part.hdbi, verdict.reading, session.is_dark()),
-            "hdbi",
-            f"HDBI {part.hdbi:.3f} on a scale from 0, host-bound, to 1, device-bound",
-            pl.DataFrame(
-                {
-                    "hdbi": [part.hdbi],
-                    "device_active_ns": [part.device_active_ns],
-                    "orchestration_ns": [part.orchestration_ns],
-                }
-            ),
-            run_id=report.run.run_id,
-        )
+def verdict(
+    found: Verdict, part: StepTotals, predicted: Sequence[Prediction], doubt: str | None
+) -> None:
+    """The answer: the sentence, and the figures that it stands on.
+
+    Args:
+        doubt: What the trace cannot prove.
+    """
+    st.subheader("Does the GPU wait for the host?", anchor=False)
+    if doubt:
+        st.warning(format.prose(f"Evidence: {doubt}"), icon=":material/warning:")
+    with st.container(border=True):
+        st.markdown(format.plain(found.sentence))
+        row = st.container(horizontal=True)
+        row.metric(
+            "GPU waits", format.share(found.idle_share), width=150,
+            help=f"Of the steps' host time, while no device ran anything: "
+            f"{format.exact(found.idle_ns)}",
+        )  # fmt: skip
+        if found.most_exposed_account:
+            entry = part.ledger[found.most_exposed_account]
+            row.metric(
+                f"of it in {found.most_exposed_account}", format.duration(entry.exposed_ns),
+                help=f"The largest exposed account: {format.exact(entry.exposed_ns)}", width=210,
+            )  # fmt: skip
+        row.metric(
+            f"HDBI, {found.reading}", format.index(found.hdbi), width=190,
+            help="T_DeviceActive / (T_DeviceActive + T_Orchestration): 0 host-bound, 1 "
+            f"device-bound. Exact: {found.hdbi}",
+        )  # fmt: skip
+        for row_of in predicted:
+            of_phase = "" if row_of.phase in ("step", "trace") else f" a {row_of.phase} step"
+            row.metric(
+                f"as CUDA graphs{of_phase}", format.duration(row_of.predicted_ns),
+                f"from {format.duration(row_of.base_ns)}", delta_color="off", delta_arrow="off",
+                help=f"Predicted, {format.duration(row_of.low_ns)} to "
+                f"{format.duration(row_of.high_ns)}; below is what that stands on", width=230,
+            )  # fmt: skip
+
+
+def hdbi_scale(report: RunSummary, found: Verdict, part: StepTotals) -> None:
+    """HDBI on its scale."""
+    if found.hdbi is None:
+        return
+    components.chart(
+        balance.hdbi_scale(found.hdbi, found.reading, session.is_dark()),
+        "hdbi",
+        f"HDBI {found.hdbi:.3f} on a scale from 0, host-bound, to 1, device-bound",
+        pl.DataFrame(
+            {
+                "hdbi": [found.hdbi],
+                "device_active_ns": [part.device_active_ns],
+                "orchestration_ns": [part.orchestration_ns],
+            }
+        ),
+        run_id=report.run.run_id,
+    )
 
 
 def figures(part: StepTotals, totals: Totals) -> None:
     """The key figures."""
-    times: Mapping[str, int | None] = {
-        "T_DeviceActive": part.device_active_ns,
-        "T_Orchestration": part.orchestration_ns,
-        "TKLQT": part.tklqt_ns,
-        "device idle": part.device_idle_ns,
+    times: Mapping[str, tuple[int | None, str]] = {
+        "T_DeviceActive": (part.device_active_ns, "Sum of the kernels' durations"),
+        "T_Orchestration": (
+            part.orchestration_ns,
+            "Sum of dFT, dCT and dKT: what the host spends to get the kernels launched; costs, "
+            "which may overlap the device's work",
+        ),
+        "TKLQT": (part.tklqt_ns, "Sum over kernels from launch call to start: launch and queueing"),
+        "device idle": (part.device_idle_ns, "In the steps, while no device ran anything"),
     }
     floor = totals.launch_floor_ns
     row = st.container(horizontal=True)
     for label, text, help in (
-        ("HDBI", format.index(part.hdbi), f"exact: {part.hdbi}"),
-        *((label, format.duration(ns), format.exact(ns)) for label, ns in times.items()),
+        *(
+            (label, format.duration(ns), f"{means}. Exact: {format.exact(ns)}")
+            for label, (ns, means) in times.items()
+        ),
         ("launches", format.count(part.launches), f"{part.graph_launches} of CUDA graphs"),
-        ("kernels", format.count(part.kernels), f"{part.kernels}"),
+        ("kernels", format.count(part.kernels), "That ran in the steps"),
         (
             "launch floor",
             format.duration(floor),
-            f"{format.exact(floor)}, from: {totals.floor_source}",
+            "From launch call to kernel start of an empty kernel: the least that a launch costs "
+            f"here. {format.exact(floor)}, from: {totals.floor_source}",
         ),
     ):
         row.metric(label, text, help=help, border=True, width=172)
@@ -209,15 +255,13 @@ def ledger(report: RunSummary, part: StepTotals) -> None:
 # -- predictions
 
 
-def predictions(run_id: str, phase: str) -> None:
+def in_phase(found: Predictions | None, phase: str) -> list[Prediction]:
+    """The predictions of a phase, or all."""
+    return [row for row in found.predictions if phase in (ALL_STEPS, row.phase)] if found else []
+
+
+def predictions(found: Predictions, rows: Sequence[Prediction]) -> None:
     """What a change would win, with bounds, and where such predictions were held true."""
-    found = data.predictions(run_id)
-    if found is None:
-        return
-    rows = [row for row in found.predictions if phase in (ALL_STEPS, row.phase)]
-    if not rows:
-        return
-    st.subheader("What would a change win?", anchor=False)
     exact = pl.DataFrame(
         [
             {
@@ -361,34 +405,45 @@ def coverage(counts: Coverage, totals: Totals) -> dict[str, str]:
 
 def main() -> None:
     """The page."""
-    run = components.choose_run()
+    run = components.choose_run("run")
     if run is None:
         return
     run_id = run.run_id
     report = data.summary(run_id)
-    st.text(facts(report.run))
-    components.links(run_id, "run")
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    row.text(facts(report.run))
     phases = report.phases
     phase = ALL_STEPS
     if len(phases) > 1:
-        phase = url_state.select("Phase", [ALL_STEPS, *phases], "phase", default=ALL_STEPS)
+        phase = url_state.select("Phase", [ALL_STEPS, *phases], "phase", place=row)
+    else:
+        url_state.check("phase", [ALL_STEPS, *phases])
     part = report.measured if phase == ALL_STEPS else phases[phase]
+    found = report.verdict if phase == ALL_STEPS else report.phase_verdicts[phase]
     totals = report.totals
-    hdbi(report, part)
-    figures(part, totals)
-    if totals.kernels:
-        for line in advice(part, totals.launch_floor_ns):
-            st.markdown(f"- {line}")
+    predicted = data.predictions(run_id)
+    changes = in_phase(predicted, phase)
+    graphs = [c for c in changes if c.what == "graphs" and c.predicted_ns is not None]
+    verdict(found, part, graphs, report.evidence.sentence)
     left, right = st.columns(2, gap="large")
     with left:
-        decomposition(report, phases if phase == ALL_STEPS else {phase: part})
-    with right:
         ledger(report, part)
-    predictions(run_id, phase)
+    with right:
+        st.subheader("What would a change win?", anchor=False)
+        if predicted and changes:
+            predictions(predicted, changes)
+        if totals.kernels and "hdbi" not in report.evidence.bounds:
+            for line in advice(part, totals.launch_floor_ns):
+                st.markdown(f"- {line}")
+    figures(part, totals)
+    hdbi_scale(report, found, part)
+    decomposition(report, phases if phase == ALL_STEPS else {phase: part})
+    run_sections.ranks(report)
+    run_sections.step_groups(report)
     steps(report, phase)
     latency(report)
     warnings(report)
 
 
-with components.page("Run", "Is this run host-bound, where did its time go, and what to try?"):
+with components.page("Run", "Does the GPU wait for the host, where did the time go, what to try?"):
     main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, cast
 
@@ -11,9 +11,9 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from analyzer.ingest import Ingested
-from analyzer.reports.bands import reading
-from webapp import components, data, format, session, uploads, url_state
+from analyzer.reports.bands import BANDS, UNKNOWN, reading
+from webapp import browser, components, data, downloads, format, session, url_state
+from webapp.browser import Cell, Column, Row
 from webapp.charts import balance
 
 MOST_DRAWN = 400
@@ -28,60 +28,34 @@ FILTERS = {
 SEARCHED = ("run_id", "name", "model", "mode", "host", "gpu", "attention", "dtype")
 
 
-# -- load
-
-
-def upload() -> None:
-    """Load dropped files into the store."""
-    with st.expander("Load a trace or a run directory", icon=":material/upload:"):
-        with st.form("upload", clear_on_submit=True, border=False):
-            files = st.file_uploader(
-                "A PyTorch profiler trace (.json, .json.gz), or all files of a run directory",
-                accept_multiple_files=True,
-            )
-            sent = st.form_submit_button("Load into the store", icon=":material/upload:")
-        if not sent:
-            return
-        if not files:
-            st.warning("Choose a file first.")
-            return
-        with st.spinner("Reading …"):
-            results = uploads.load([(file.name, file) for file in files])
-        if not results:
-            st.info("Kept, and still being converted: the Jobs page shows when it is done.")
-        for result in results:
-            show_result(result)
-
-
-def show_result(result: Ingested) -> None:
-    """What became of one uploaded run."""
-    name = format.plain(result.name)
-    if result.error:
-        st.error(format.plain(result.error))
-    elif result.state == "already stored":
-        st.info(f"{name} is in the store already.")
-    else:
-        st.success(f"{name} is in the store: {format.count(result.kernels)} kernels.")
-
-
 # -- filter
 
 
 def filtered(runs: pl.DataFrame) -> pl.DataFrame:
     """Runs that the URL asks for."""
+    row = st.container(horizontal=True, vertical_alignment="bottom")
     search = url_state.text(
-        "Search", "q", placeholder="part of a name, model, host or GPU; several words: all of them"
+        "Search", "q", placeholder="name, model, host or GPU; several words: all", place=row
     )
-    for (column, title), place in zip(FILTERS.items(), st.columns(len(FILTERS)), strict=True):
-        runs = of_values(runs, column, title, place)
-    left, middle, right = st.columns([2, 2, 2])
-    runs = of_phases(runs, left)
+    runs = of_bands(runs, row)
+    more = row.popover("More filters", icon=":material/filter_list:", width=170)
+    for column, title in FILTERS.items():
+        runs = of_values(runs, column, title, more)
+    runs = of_phases(runs, more)
     recorded = pl.col("created_at").str.slice(0, 10)
-    if since := asked_day("Recorded since", "since", middle):
+    if since := asked_day("Recorded since", "since", more):
         runs = runs.filter(recorded >= since)
-    if until := asked_day("Recorded until", "until", right):
+    if until := asked_day("Recorded until", "until", more):
         runs = runs.filter(recorded <= until)
     return with_words(runs, search)
+
+
+def of_bands(runs: pl.DataFrame, place: DeltaGenerator) -> pl.DataFrame:
+    """Runs in one of the chosen bands of HDBI."""
+    options = [*(band.name for band in BANDS), UNKNOWN]
+    chosen = url_state.several("Bound", options, "bound", place=place, placeholder="all")
+    keep = [not chosen or reading(value) in chosen for value in runs["hdbi"]]
+    return runs.filter(pl.Series(keep, dtype=pl.Boolean))
 
 
 def of_values(runs: pl.DataFrame, column: str, title: str, place: DeltaGenerator) -> pl.DataFrame:
@@ -134,91 +108,87 @@ def with_words(runs: pl.DataFrame, search: str) -> pl.DataFrame:
 # -- show
 
 
-def shown(runs: pl.DataFrame) -> pl.DataFrame:
-    """The columns a person compares."""
-    return pl.DataFrame(
-        {
-            "run": runs["name"],
-            "HDBI": [format.digits(v) for v in runs["hdbi"]],
-            "bound": [reading(v) for v in runs["hdbi"]],
-            "step p50 (ms, profiled)": milliseconds(runs["step_elapsed_ns"]),
-            "T_Orchestration (ms)": milliseconds(runs["orchestration_ns"]),
-            "device time (ms)": milliseconds(runs["device_active_ns"]),
-            "mode": runs["mode"],
-            "model": runs["model"],
-            "batch": runs["batch_size"],
-            "length": runs["prompt_len"],
-            "steps": runs["steps"],
-            "kernels": runs["kernels"],
-            "GPU": runs["gpu"],
-            "host": runs["host"],
-            "recorded": [
-                None if v is None else v[:16].replace("T", " ") for v in runs["created_at"]
-            ],
-            "warnings": runs["warnings"],
-            "id": runs["run_id"].str.slice(0, 12),
-        },
-        strict=False,
-    )
+COLUMNS = (
+    Column("run", "run", "Its name: opens it", number=False),
+    Column("idle", "GPU idle", "Share of the steps' host time in which the device was idle"),
+    Column("hdbi", "HDBI", "Host-Device Balance Index: 0 waits on the host, 1 on the device"),
+    Column("bound", "bound", "HDBI in words", number=False),
+    Column("step", "step p50 (ms)", "Median step, profiled: no latency"),
+    Column("mode", "mode", "foreign: a trace that the collector did not record", number=False),
+    Column("model", "model", number=False),
+    Column("batch", "batch", "Sequences"),
+    Column("length", "length", "Tokens of a prompt"),
+    Column("gpu", "GPU", number=False),
+    Column("host", "host", number=False),
+    Column("recorded", "recorded", "When (loaded, where the recording does not say)", number=False),
+    Column("warnings", "warnings", "Findings that one should know; the Run page has them"),
+    Column("steps", "steps"),
+    Column("kernels", "kernels", "Of the steps"),
+)
 
 
-def milliseconds(values_ns: pl.Series) -> list[float | None]:
-    """Three significant digits; unknown stays unknown."""
-    return [format.digits(None if v is None else v / 1e6) for v in values_ns]
+def cells(run: Mapping[str, Any]) -> list[Cell]:
+    """What a row of the table says."""
+    step_ns = run["step_elapsed_ns"]
+    step_ms = format.digits(None if step_ns is None else step_ns / 1e6)
+    when = run["created_at"] or run["ingested_at"]
+    return [
+        Cell(
+            run["name"],
+            run["name"].lower(),
+            browser.address("run", run=run["run_id"]),
+            f"{run['name']} · {run['run_id'][:12]}",
+        ),
+        Cell(format.share(run["idle_share"]), run["idle_share"], part=run["idle_share"]),
+        Cell(format.index(run["hdbi"]), run["hdbi"], tip=str(run["hdbi"] or "")),
+        Cell(reading(run["hdbi"]), None if run["hdbi"] is None else reading(run["hdbi"])),
+        Cell(format.number(step_ms), step_ms, tip=format.exact(step_ns)),
+        *(Cell(format.text(run[key]), run[key]) for key in ("mode", "model")),
+        *(Cell(format.count(run[key]), run[key]) for key in ("batch_size", "prompt_len")),
+        *(Cell(format.text(run[key]), run[key]) for key in ("gpu", "host")),
+        Cell(when[:16].replace("T", " "), when),
+        *(Cell(format.count(run[key]), run[key]) for key in ("warnings", "steps", "kernels")),
+    ]
 
 
 def run_table(runs: pl.DataFrame) -> list[str]:
-    """The runs as a table; returns the ids of the ticked ones."""
-    ticked = components.selectable_table(
-        shown(runs),
-        "Runs of the store: choose rows to open or compare them",
-        "runs",
-        exact=runs,
-        key="runs table",
-        several=True,
-        columns={
-            "HDBI": st.column_config.ProgressColumn(
-                "HDBI",
-                help="Host-Device Balance Index: 0 waits on the host, 1 on the device",
-                format="%.3f",
-                min_value=0,
-                max_value=1,
-            ),
-            "run": st.column_config.TextColumn("run", width=260, pinned=True),
-        },
+    """The runs as a table; returns the ids of the chosen ones, shown or not."""
+    rows = [Row(run["run_id"], cells(run)) for run in runs.to_dicts()]
+    asked = [part for part in url_state.get("picked").split(",") if part]
+    known = [row[0] for row in data.runs().select("run_id").iter_rows()]
+    picked = [run_id for part in asked for run_id in known if run_id.startswith(part)]
+    state = browser.table(
+        browser.Table(
+            "Runs of the store: choose some to compare, a name opens its run",
+            COLUMNS,
+            rows,
+            pick=True,
+            picked=picked,
+            sort=url_state.get("sort"),
+        ),
+        "runs table",
     )
-    return [runs["run_id"][i] for i in ticked]
+    chosen = [run_id for run_id in state.picked if run_id in known]
+    url_state.settle(picked=",".join(run_id[:8] for run_id in chosen), sort=state.sort)
+    return chosen
 
 
-def open_or_compare(runs: pl.DataFrame, ticked: Sequence[str]) -> None:
-    """Choose runs by name too, and go to their page."""
-    names = {i: components.label(i, n) for i, n in runs.select("run_id", "name").iter_rows()}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        by_name = st.multiselect(
-            "Open or compare",
-            list(names),
-            default=None,
-            format_func=lambda run_id: names[run_id],
-            placeholder="choose here, or tick rows above",
-            key="by name",
-            select_all=False,
+def open_or_compare(runs: pl.DataFrame, chosen: Sequence[str]) -> None:
+    """To the page of one chosen run, or of several."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        hidden = len(set(chosen) - set(runs["run_id"]))
+        st.markdown(
+            f"**{len(runs)}** of {len(data.runs())} runs, {len(chosen)} chosen"
+            + (f", {hidden} of them not shown" if hidden else "")
         )
-        picked = [*ticked, *(run_id for run_id in by_name if run_id not in ticked)]
-        if st.button(
-            "Open",
-            icon=":material/speed:",
-            disabled=len(picked) != 1,
-            help="One run: is it host-bound?",
-        ):
-            st.switch_page("pages/run.py", query_params={"run": picked[0]})
-        if st.button(
-            "Compare",
-            icon=":material/compare:",
-            disabled=len(picked) < 2,
-            help="Two runs or more; the first is the base",
-            type="primary",
-        ):
-            st.switch_page("pages/compare.py", query_params={"runs": ",".join(picked)})
+        components.link(
+            st, "pages/run.py", "Open", ":material/speed:", {"run": chosen[0] if chosen else ""},
+            disabled=len(chosen) != 1, help="One run: is it host-bound?",
+        )  # fmt: skip
+        components.link(
+            st, "pages/compare.py", "Compare", ":material/compare:", {"runs": ",".join(chosen)},
+            disabled=len(chosen) < 2, help="Two runs or more; the first is the base",
+        )  # fmt: skip
 
 
 def hdbi_strip(runs: pl.DataFrame) -> None:
@@ -234,22 +204,25 @@ def hdbi_strip(runs: pl.DataFrame) -> None:
         "hdbi-of-runs",
         f"HDBI of {len(drawn)} runs on a scale from 0, host-bound, to 1, device-bound, by mode",
         drawn.select("run_id", "name", "mode", "hdbi", "step_elapsed_ns"),
+        about=f"{len(drawn)} runs",
     )
 
 
 def main() -> None:
     """The page."""
-    upload()
     everything = data.runs()
     if everything.is_empty():
         components.no_runs()
         return
     runs = filtered(everything)
-    st.markdown(f"**{len(runs)}** of {len(everything)} runs")
     if runs.is_empty():
         st.info("No run is like that; take a filter away.")
         return
-    open_or_compare(runs, run_table(runs))
+    above = st.container()
+    chosen = run_table(runs)
+    with above:
+        open_or_compare(runs, chosen)
+    downloads.offer("runs", runs)
     hdbi_strip(runs)
 
 

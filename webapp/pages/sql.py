@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import polars as pl
 import streamlit as st
@@ -13,6 +14,17 @@ from webapp.charts import columns
 MOST_ROWS = 10_000
 LIMITS_S = [5, 10, 30, 60]
 LOOK_S = 0.2
+ASKED_MOST = (
+    "runs",
+    "steps",
+    "step_totals",
+    "run_totals",
+    "ledger",
+    "launch_costs",
+    "kernel_summary",
+)
+MOST_KEPT = 30
+TYPED = "sql text"
 EXAMPLES = {
     "HDBI of every run's steps": (
         "SELECT run_name, sum(launches) AS launches,\n  sum(device_active_ns) / "
@@ -38,12 +50,13 @@ EXAMPLES = {
 
 
 def schema() -> None:
-    """Tables and views with their columns."""
+    """Tables and views with their columns and what these are; what one asks most stands first."""
     st.markdown("**Tables and views**")
+    found = data.tables()
     with st.container(height=520):
-        for table, described in data.tables().items():
+        for table in sorted(found, key=lambda name: (name not in ASKED_MOST, name)):
             with st.expander(format.plain(table)):
-                st.code("\n".join(described), language=None)
+                st.code("\n".join(found[table]), language="sql", wrap_lines=True)
 
 
 def answer(sql: str, seconds: float) -> pl.DataFrame:
@@ -98,31 +111,56 @@ def result(rows: pl.DataFrame, seconds: float) -> None:
     components.chart(columns.along(rows, x, y), "answer-chart", f"{y} along {x}", drawn)
 
 
+def history() -> list[str]:
+    """What was asked in this session, the oldest first."""
+    return st.session_state.setdefault("sql history", [])
+
+
+def remember(sql: str) -> None:
+    """Keep a statement that was sent; the same one moves to the end."""
+    kept = [one for one in history() if one != sql and one not in EXAMPLES.values()]
+    st.session_state["sql history"] = [*kept, sql][-MOST_KEPT:]
+
+
+def start_from(known: Mapping[str, str]) -> None:
+    """Write the chosen statement, unsent, in place of what is typed."""
+    if chosen := st.session_state["example"]:
+        st.session_state["example"] = None
+        url_state.put(sql=known[chosen], run=None)
+        st.session_state.pop("sql asked", None)
+
+
 def question() -> tuple[str, int, bool]:
     """The statement and its time limit in seconds, and whether it was just sent."""
-    example = st.selectbox(
-        "Example",
-        list(EXAMPLES),
+    known = {**{format.short(sql, 90): sql for sql in reversed(history())}, **EXAMPLES}
+    st.selectbox(
+        "Example, or one of your last statements",
+        list(known),
         index=None,
-        placeholder="start from an example",
+        placeholder="start from an example, or from what you asked before",
         key="example",
+        on_change=lambda: start_from(known),
     )
-    if example and st.session_state.get("last example") != example:
-        st.session_state["last example"] = example
-        url_state.put(sql=EXAMPLES[example])
-    start = url_state.get("sql", next(iter(EXAMPLES.values())))
+    # What is typed stays, until another address or example asks for something else.
+    asked = url_state.get("sql") or next(iter(EXAMPLES.values()))
+    if not url_state.get("sql") and history():
+        asked = history()[-1]
+    if st.session_state.get("sql asked") != asked or TYPED not in st.session_state:
+        st.session_state["sql asked"] = st.session_state[TYPED] = asked
     with st.form("sql", border=False):
         sql = st.text_area(
-            "SQL: one SELECT, read-only (no files, no settings)",
-            start,
-            height=190,
-            key=f"sql {hash(start)}",
+            "SQL: one SELECT, read-only (no files, no settings)", height=190, key=TYPED
         )
         row = st.container(horizontal=True, vertical_alignment="bottom")
-        asked = url_state.get("seconds")
-        chosen = LIMITS_S.index(int(asked)) if asked in map(str, LIMITS_S) else 1
+        limit = url_state.get("seconds")
+        chosen = LIMITS_S.index(int(limit)) if limit in map(str, LIMITS_S) else 1
         seconds = row.selectbox("Time limit (s)", LIMITS_S, index=chosen, width=150) or 10
-        sent = row.form_submit_button("Run", icon=":material/play_arrow:", type="primary")
+        sent = row.form_submit_button(
+            "Run",
+            icon=":material/play_arrow:",
+            type="primary",
+            on_click=lambda: remember(st.session_state[TYPED]),
+        )
     return sql, seconds, sent
 
 
@@ -137,7 +175,8 @@ def main() -> None:
     with left:
         sql, seconds, sent = question()
         if sent:
-            url_state.put(sql=sql, run="1", seconds=seconds)
+            st.session_state["sql asked"] = sql
+            url_state.put(sql=sql, run="1", seconds=seconds, x=None, y=None)
             st.session_state.pop("sql cancelled", None)
         if sent or url_state.get("run") == "1":
             result(answer(sql, float(seconds)), seconds)

@@ -18,6 +18,7 @@ from webapp.charts.sweep import Cell, Point, Setting
 
 QUANTITIES = {
     "hdbi": "HDBI",
+    "idle_share": "GPU idle (share of the host's time)",
     "orchestration_ns": "T_Orchestration a step (ms)",
     "device_active_ns": "device time a step (ms)",
     "step_elapsed_ns": "step p50, profiled (ms)",
@@ -34,6 +35,16 @@ AXES = {
     "host": "host",
 }
 NUMERIC = ("batch_size", "prompt_len")
+# What makes two runs the same configuration, so that their mean means something.
+CONFIGURATION = (
+    "model", "mode", "batch_size", "prompt_len", "new_tokens", "dtype", "attention", "gpu", "host",
+)  # fmt: skip
+UNITS = {"batch_size": "batch {}", "prompt_len": "length {}", "new_tokens": "{} new tokens"}
+ALL_STEPS = "all steps"
+# Of a phase's steps; the others are of requests.
+OF_PHASES = (
+    "hdbi", "idle_share", "orchestration_ns", "device_active_ns", "step_elapsed_ns", "launches",
+)  # fmt: skip
 PER_STEP = ("orchestration_ns", "device_active_ns", "launches")
 CROSSINGS = (
     (BANDS[0].below, f"stops being {BANDS[0].name}"),
@@ -47,6 +58,7 @@ class Choice(NamedTuple):
     quantity: str
     along: str
     across: str
+    phase: str
     search: str
 
     @property
@@ -56,11 +68,13 @@ class Choice(NamedTuple):
 
 def choose() -> Choice:
     """The controls above the charts."""
-    places = st.columns(4)
+    places = st.columns(5)
     quantity = url_state.select(
         "Quantity", list(QUANTITIES), "quantity", show=lambda q: QUANTITIES[q], place=places[0]
     )
-    along = url_state.select("Along", list(AXES), "along", show=lambda a: AXES[a], place=places[1])
+    along = url_state.select(
+        "Along", list(AXES), "along", show=lambda a: AXES[a], place=places[1], clears=("across",)
+    )
     others = [axis for axis in AXES if axis != along]
     across = url_state.select(
         "Heat map against",
@@ -70,30 +84,50 @@ def choose() -> Choice:
         show=lambda a: AXES[a],
         place=places[2],
     )
-    search = url_state.text("Runs with", "q", placeholder="words of a name", place=places[3])
-    return Choice(quantity, along, across, search)
+    phases = sorted(set(data.run_phases()["phase"].to_list()))
+    phase = url_state.select("Steps", [ALL_STEPS, *phases], "phase", place=places[3])
+    search = url_state.text("Runs with", "q", placeholder="words of a name", place=places[4])
+    return Choice(quantity, along, across, phase, search)
+
+
+def rows_of(choice: Choice) -> list[dict[str, Any]]:
+    """The runs that the URL asks for, with the figures of the chosen steps."""
+    runs = data.runs_with_latency()
+    if choice.phase != ALL_STEPS and choice.quantity in OF_PHASES:
+        phases = data.run_phases().filter(pl.col("phase") == choice.phase)
+        runs = runs.drop(*OF_PHASES, "steps").join(
+            phases.select("run_id", "steps", *OF_PHASES), on="run_id", maintain_order="left"
+        )
+    words = choice.search.lower().split()
+    return [
+        row for row in runs.to_dicts() if all(word in (row["name"] or "").lower() for word in words)
+    ]
 
 
 # -- points
 
 
 def points_of(rows: Sequence[Mapping[str, Any]], choice: Choice) -> list[Point]:
-    """The runs that tell the quantity and the setting; a series for each mix of the others."""
+    """The runs that tell the quantity and the setting; a series for each configuration."""
     varying = [
-        axis for axis in AXES if axis != choice.along and len({row[axis] for row in rows}) > 1
+        setting
+        for setting in CONFIGURATION
+        if setting != choice.along and len({row[setting] for row in rows}) > 1
     ]
     found: list[Point] = []
     for row in rows:
         value = value_of(row, choice.quantity)
         if value is None or row[choice.along] is None:
             continue
-        series = ", ".join(setting_text(row, axis) for axis in varying)
+        known = [UNITS.get(s, "{}").format(row[s]) for s in varying if row[s] is not None]
+        # Two traces that do not say what they ran are not known to be alike.
+        series = known if row["model"] is not None else [*known, f"{row['name']}"]
         found.append(
             Point(
                 x=row[choice.along],
                 y=row[choice.across],
                 value=value,
-                series=format.short(series or "all runs", 60),
+                series=", ".join(series) or "all runs",
                 name=row["name"],
                 run_id=row["run_id"],
                 exact=f"{value:,.6g}",
@@ -112,13 +146,6 @@ def value_of(row: Mapping[str, Any], quantity: str) -> float | None:
     return value / 1e6 if quantity.endswith("_ns") else float(value)
 
 
-def setting_text(row: Mapping[str, Any], axis: str) -> str:
-    """A setting of a run, numbers with their name."""
-    if axis in NUMERIC:
-        return f"{AXES[axis].split(' ')[0]} {row[axis]}"
-    return str(row[axis] or "unknown")
-
-
 # -- along one setting
 
 
@@ -130,6 +157,7 @@ def lines(points: Sequence[Point], choice: Choice) -> None:
         f"sweep-{choice.quantity}",
         f"{choice.title} along {axis}, a line a series",
         with_text_settings(points),
+        about=f"{choice.phase}, {len(points)} runs",
     )
     if choice.quantity == "hdbi" and choice.along in NUMERIC:
         found = crossings(points, axis.split(" ")[0])
@@ -151,8 +179,9 @@ def crossings(points: Sequence[Point], along: str) -> list[str]:
             for bound, side in CROSSINGS:
                 if before < bound <= after:
                     near = x1 + (bound - before) / (after - before) * (x2 - x1)
+                    who = format.plain(format.short(name, 90))
                     found.append(
-                        f"{format.plain(name)} {side} between {along} {x1:g} and {x2:g} "
+                        f"{who} {side} between {along} {x1:g} and {x2:g} "
                         f"(near {near:.3g}, by a straight line)"
                     )
     return found
@@ -162,31 +191,42 @@ def crossings(points: Sequence[Point], along: str) -> list[str]:
 
 
 def heat_map(points: Sequence[Point], choice: Choice) -> None:
-    """The mean of the quantity over two settings."""
+    """The quantity over two settings."""
     cells = cells_of(points)
     if not cells:
         return
     along, across = AXES[choice.along], AXES[choice.across]
     st.subheader("Heat map", anchor=False)
     st.caption(
-        f"Each cell is the mean of its runs: {along} from left to right, {across} downwards."
+        f"{along} from left to right, {across} downwards. A cell has a value where its runs are "
+        "one configuration, the mean if it was repeated; where they are several, it says between "
+        "which values they lie."
     )
     components.chart(
         sweep.heat_map(cells, choice.title, along, across, session.is_dark()),
         "heat-map",
         f"Heat map of {choice.title} over {along} and {across}",
         with_text_settings(cells),
+        about=f"{choice.phase}, {len(points)} runs",
     )
 
 
 def cells_of(points: Sequence[Point]) -> list[Cell]:
-    """The mean of each pair of settings."""
-    values: dict[tuple[Setting, Setting], list[float]] = defaultdict(list)
+    """The runs of each pair of settings: their mean if they are one configuration."""
+    groups: dict[tuple[Setting, Setting], list[Point]] = defaultdict(list)
     for point in points:
         if point.y is not None:
-            values[point.x, point.y].append(point.value)
-    means = {settings: sum(v) / len(v) for settings, v in values.items()}
-    return [Cell(x, y, mean, f"{mean:.3g}", len(values[x, y])) for (x, y), mean in means.items()]
+            groups[point.x, point.y].append(point)
+    cells: list[Cell] = []
+    for (x, y), own in groups.items():
+        values = [point.value for point in own]
+        configurations = len({point.series for point in own})
+        mean = sum(values) / len(values) if configurations == 1 else None
+        text = f"{len(own)} runs, {min(values):.3g} to {max(values):.3g}"
+        if mean is not None:
+            text = f"{mean:.3g}" if len(own) == 1 else f"{mean:.3g} of {len(own)}"
+        cells.append(Cell(x, y, mean, text, len(own), configurations))
+    return cells
 
 
 def with_text_settings(rows: Sequence[Point] | Sequence[Cell]) -> pl.DataFrame:
@@ -202,12 +242,8 @@ def main() -> None:
     if data.runs().is_empty():
         components.no_runs()
         return
-    runs = data.runs_with_latency()
     choice = choose()
-    words = choice.search.lower().split()
-    rows = [
-        row for row in runs.to_dicts() if all(word in (row["name"] or "").lower() for word in words)
-    ]
+    rows = rows_of(choice)
     points = points_of(rows, choice)
     if missing := len(rows) - len(points):
         st.caption(

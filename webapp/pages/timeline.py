@@ -16,12 +16,14 @@ from analyzer.queries.timeline import DeviceEvent, HostCall, HostOp, StepTime
 from webapp import components, data, format, session, url_state
 from webapp.charts import timeline
 from webapp.charts.parts import Chart
+from webapp.charts.timeline import Lane
 
 COLUMNS = 700
 PROFILE_COLUMNS = 350
 NARROWEST_NS = 200
 MOST_LISTED = 200
 MOST_LANES = 24
+MOST_OF_ALL_LANES = 200
 MOST_STEPS = 2_000
 # Events from which the accounts take so long to read that the rest is drawn first.
 MANY_EVENTS = 300_000
@@ -59,7 +61,10 @@ def choose_trace(traces: Mapping[str, Trace]) -> Trace:
             list(traces),
             "trace",
             show=lambda t: f"{t}: {format.short(traces[t].file, 50)}",
+            clears=("from", "to", "event"),
         )
+    else:
+        url_state.check("trace", [chosen])
     return traces[chosen]
 
 
@@ -69,7 +74,9 @@ def view_of(run_id: str, trace: Trace, steps: Sequence[StepTime]) -> View:
     ends = (trace.end_ns, *(step.end_ns for step in steps))
     start_ns = min(ns for ns in starts if ns is not None)
     end_ns = max(ns for ns in ends if ns is not None)
-    low, high = whole_number("from"), whole_number("to")
+    low, high = url_state.number("from"), url_state.number("to")
+    if low is None and high is None and url_state.get("around"):
+        low, high = around(run_id, url_state.get("event"), start_ns)
     low = start_ns if low is None else start_ns + low
     high = end_ns if high is None else start_ns + high
     low = min(max(low, start_ns), end_ns - 1)
@@ -79,12 +86,18 @@ def view_of(run_id: str, trace: Trace, steps: Sequence[StepTime]) -> View:
     return View(run_id, trace.trace_id, start_ns, end_ns, low, high)
 
 
-def whole_number(name: str) -> int | None:
-    """A number of the URL; what is no number is not there."""
-    try:
-        return int(url_state.get(name))
-    except ValueError:
-        return None
+def around(run_id: str, event: str, start_ns: int) -> tuple[int | None, int | None]:
+    """The window of an event, with as much again on either side; from the trace's start."""
+    kind, _, number = event.partition(":")
+    if kind not in timeline.LANE_KINDS or not number.isdigit():
+        return None, None
+    if kind == "stream":
+        found = data.device_event(run_id, int(number))
+    else:
+        found = data.host_event(run_id, kind, int(number))
+    margin = max(found.dur_ns, 5_000)
+    low = found.start_ns - start_ns
+    return max(low - margin, 0), low + found.dur_ns + margin
 
 
 def move(view: View, low: float, high: float) -> None:
@@ -94,9 +107,10 @@ def move(view: View, low: float, high: float) -> None:
     low = min(max(low, start), max(end - width, start))
     high = min(low + width, end)
     if low <= start and high >= end:
-        url_state.put(**{"from": None, "to": None})
+        url_state.put(**{"from": None, "to": None, "around": None})
     else:
-        url_state.put(**{"from": math.floor(low - start), "to": math.ceil(high - start)})
+        part = {"from": math.floor(low - start), "to": math.ceil(high - start)}
+        url_state.put(**part, around=None)
 
 
 def buttons(view: View, steps: Sequence[StepTime]) -> None:
@@ -155,11 +169,11 @@ class Content:
     event: str  # the chosen one
 
 
-def drawing(view: View, content: Content, profile: pl.DataFrame | None) -> Chart:
+def drawing(
+    view: View, content: Content, profile: pl.DataFrame | None, lanes: Sequence[Lane]
+) -> Chart:
     """The timeline; without `profile`, without the accounts."""
     unit, divisor = format.unit([view.width_ns])
-    found = timeline.lanes(profile, content.slices, content.threads, content.main_thread)
-    lanes = found[:MOST_LANES]
     rows = timeline.rectangles(
         profile, content.slices, [lane.key for lane in lanes], view.start_ns, divisor
     )
@@ -170,6 +184,27 @@ def drawing(view: View, content: Content, profile: pl.DataFrame | None) -> Chart
         unit,
         content.event,
         session.is_dark(),
+    )
+
+
+def lanes_of(content: Content, profile: pl.DataFrame | None) -> tuple[list[Lane], int]:
+    """The lanes that are drawn, and how many are folded away: of quiet threads, then streams."""
+    found = timeline.lanes(profile, content.slices, content.threads, content.main_thread)
+    most = MOST_OF_ALL_LANES if url_state.get("lanes") == "all" else MOST_LANES
+    return timeline.busiest(found, content.slices, most), max(0, len(found) - most)
+
+
+def say_folded(folded: int) -> None:
+    """That there are more lanes, and the way to them."""
+    everything = url_state.get("lanes") == "all"
+    if not folded and not everything:
+        return
+    row = st.container(horizontal=True, vertical_alignment="center")
+    if folded:
+        row.markdown(f"{folded} more lanes of quieter threads and streams are not drawn.")
+    row.button(
+        "Busiest lanes only" if everything else "Draw all lanes",
+        on_click=lambda: url_state.put(lanes=None if everything else "all"),
     )
 
 
@@ -186,7 +221,8 @@ def profile_of(view: View, content: Content, is_long: bool) -> pl.DataFrame | No
     if is_long and was_read not in st.session_state:
         with place.container(), st.spinner("Reading what the host was in, once for this trace …"):
             components.only_chart(
-                drawing(view, content, None), "Timeline of ops, calls and streams"
+                drawing(view, content, None, lanes_of(content, None)[0]),
+                "Timeline of ops, calls and streams",
             )
             profile = read()
             st.session_state[was_read] = True
@@ -203,8 +239,10 @@ def show(view: View, content: Content, profile: pl.DataFrame | None) -> None:
         "to mark a part and zoom to it; click an event for its launch, op and match. Short events "
         "of a pixel column are drawn as one."
     )
+    lanes, folded = lanes_of(content, profile)
+    say_folded(folded)
     selection = components.selectable_chart(
-        drawing(view, content, profile),
+        drawing(view, content, profile, lanes),
         "timeline",
         "Timeline of host accounts, ops, calls, device idle time by account, and streams",
         content.slices,
@@ -336,11 +374,10 @@ def event_links(found: DeviceEvent, view: View, event: str) -> None:
 
 def main() -> None:
     """The page."""
-    run = components.choose_run()
+    run = components.choose_run("timeline")
     if run is None:
         return
     run_id = run.run_id
-    components.links(run_id, "timeline")
     traces = {
         str(row.trace_id): row
         for row in data.traces(run_id)

@@ -16,6 +16,7 @@ from analyzer.attribution.repetition.sequence import FEWEST_REPETITIONS, LaunchS
 LEAST_COVERAGE = 0.8  # of the launches between the first repetition and the last
 ALIKE = 0.9  # share of launches that two repetitions have in common
 SAME_WORK = 0.6  # share of ops that a repetition and its prefill have in common
+FEWEST_AS_OFTEN = 5  # names of ops that both call as often, if they have fewer ops in common
 NOT, BY_GAP, BY_WAIT = range(3)
 _MOST_WAITS = 3  # synchronising calls of a step that stands between pauses
 _GAP = 3  # a pause is this much longer than any other gap of the step
@@ -162,6 +163,9 @@ def _explained(sequence: LaunchSequence, cut: Cut) -> Cut | None:
             if i == 0 and cut.pause == BY_WAIT:
                 warm_up = (begin, end)
                 continue
+            if sequence.launch[begin:end].sum() > 2 * sequence.launch[slice(*cut.reference)].sum():
+                prefills.append((begin, end))  # small kernels of one size, but far more of them
+                continue
         if not _is_part(sequence.token, cut, begin, end):
             side = 0 if i == 0 else 2 if i == len(cut.first) else 1
             unexplained[side] += int(sequence.launch[begin:end].sum())
@@ -203,7 +207,17 @@ def _does_same_work(sequence: LaunchSequence, cut: Cut, begin: int, end: int) ->
     )
     wanted = np.bincount(of_place[: high - low], minlength=len(names))
     given = np.bincount(of_place[high - low :], minlength=len(names))
-    return bool(np.minimum(wanted, given).sum() >= SAME_WORK * max(high - low, end - begin))
+    if np.minimum(wanted, given).sum() >= SAME_WORK * max(high - low, end - begin):
+        return True
+    # Of a mixture of experts a prefill calls more of them: but what else is in a step it calls as
+    # often. Of several layers in one stretch nothing is.
+    shared = (wanted > 0) & (given > 0)
+    as_often = int((shared & (wanted == given)).sum())
+    return bool(
+        as_often >= FEWEST_AS_OFTEN
+        and shared.sum() >= SAME_WORK * len(names)
+        and 2 * as_often >= shared.sum()
+    )
 
 
 def same_size(

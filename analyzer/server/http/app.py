@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +22,10 @@ from analyzer.server.service import Service
 from analyzer.server.uploads import quotas, uploads
 from analyzer.store.file import Damaged
 from schemas.errors import HostboundError
+from schemas.extras import missing
+
+if TYPE_CHECKING:
+    from analyzer.server.http.agents import AgentTools
 
 PREFIX = upload_routes.PREFIX
 _STATUS: dict[type[HostboundError], int] = {
@@ -40,6 +46,16 @@ _FULL = "the server's disk is full; nothing was lost that it acknowledged."
 
 def build(service: Service) -> FastAPI:
     """The application over a server's parts."""
+    agents = None if missing("mcp") else _agents(service)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        if agents is None:
+            yield
+        else:
+            async with agents.running():
+                yield
+
     app = FastAPI(
         title="Hostbound",
         version="1",
@@ -49,15 +65,24 @@ def build(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        lifespan=lifespan,
     )
     app.state.service = service
     app.state.shares = Shares(service.limits.read_patience_seconds)
     for module in (upload_routes, jobs, runs, admin):
         app.include_router(module.router, prefix=PREFIX)
+    if agents is not None:
+        app.mount(f"{PREFIX}/mcp", agents)
     _add_health(app, service)
     _add_errors(app, service)
     _describe(app)
     return app
+
+
+def _agents(service: Service) -> AgentTools:
+    from analyzer.server.http.agents import AgentTools
+
+    return AgentTools(service)
 
 
 def _add_health(app: FastAPI, service: Service) -> None:

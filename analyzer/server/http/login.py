@@ -31,7 +31,7 @@ input, button {{ font: inherit; padding: .5rem .7rem; width: 100%; box-sizing: b
 button {{ margin-top: .8rem; cursor: pointer; }}
 .error {{ border-left: 4px solid #c0392b; padding-left: .7rem; }}
 </style></head><body><main><h1>Hostbound</h1>
-{error}<form method="post" action="/login">
+{error}<form method="post" action="{action}">
 <label for="token">Token with the scope read</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <input type="hidden" name="next" value="{next}">
@@ -44,18 +44,20 @@ _POLICY = (
 )
 
 
-def _page(target: str, error: str = "", status: int = 200) -> Response:
+def _page(base: str, target: str, error: str = "", status: int = 200) -> Response:
     shown = f'<p class="error" role="alert">{html.escape(error)}</p>' if error else ""
-    text = _PAGE.format(error=shown, next=html.escape(target, quote=True))
+    text = _PAGE.format(
+        error=shown, next=html.escape(target, quote=True), action=html.escape(base + LOGIN)
+    )
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
     return HTMLResponse(text, status, headers=headers)
 
 
-def _local(target: str) -> str:
+def _local(base: str, target: str) -> str:
     """A path of this server; anything else is the first page."""
     parts = urlsplit(target)
     fine = target.startswith("/") and not target.startswith(("//", "/\\")) and not parts.netloc
-    return target if fine and target.isprintable() else "/"
+    return target if fine and target.isprintable() and target.startswith(base) else f"{base}/"
 
 
 def _is_own_form(request: Request) -> bool:
@@ -70,25 +72,26 @@ def _is_own_form(request: Request) -> bool:
 
 async def answer(service: Service, request: Request) -> Response:
     """The answer to a request for the login or the logout."""
-    if request.url.path == LOGOUT:
+    base: str = request.scope.get("root_path", "")
+    if request.scope["path"] == LOGOUT:
         return await _logout(service, request)
     if request.method == "GET":
-        return _page(_local(request.query_params.get("next", "/")))
+        return _page(base, _local(base, request.query_params.get("next", "")))
     if request.method != "POST":
         return Response(status_code=405, headers={"Allow": "GET, POST"})
     if not _is_own_form(request):
-        return _page("/", "That form was not of this server.", 403)
+        return _page(base, f"{base}/", "That form was not of this server.", 403)
     body = (await request.body()).decode("utf-8", "replace")
     fields = {key: values[0] for key, values in parse_qs(body).items()}
-    target = _local(fields.get("next", "/"))
+    target = _local(base, fields.get("next", ""))
     client = request.client.host if request.client else "unknown"
     wait = service.rate_limit.take(f"login {client}")
     if wait > 0:
-        return _page(target, f"Too many tries; wait {math.ceil(wait)} s.", 429)
+        return _page(base, target, f"Too many tries; wait {math.ceil(wait)} s.", 429)
     found = await in_thread(service.tokens.find, fields.get("token", "").strip())
     if found is None or not found.may("read"):
         service.log("login refused", client=client)
-        return _page(target, "That is no valid token with the scope read.", 401)
+        return _page(base, target, "That is no valid token with the scope read.", 401)
     session = await in_thread(service.tokens.begin_session, found)
     service.log("login", team=found.team, token=found.token_id, client=client)
     response = RedirectResponse(target, 303, headers={"Cache-Control": "no-store"})
@@ -107,6 +110,7 @@ async def answer(service: Service, request: Request) -> Response:
 async def _logout(service: Service, request: Request) -> Response:
     if session := request.cookies.get(SESSION_COOKIE):
         await in_thread(service.tokens.end_session, session)
-    response = RedirectResponse(LOGIN, 303, headers={"Cache-Control": "no-store"})
+    base: str = request.scope.get("root_path", "")
+    response = RedirectResponse(base + LOGIN, 303, headers={"Cache-Control": "no-store"})
     response.delete_cookie(SESSION_COOKIE)
     return response

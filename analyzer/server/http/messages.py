@@ -12,7 +12,17 @@ from analyzer.queries.records import Kernel, ListedRun
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Format = Literal[
-    "run-directory.tar", "run-directory.tar.gz", "trace.json", "trace.json.gz", "trace.zip"
+    "run-directory.tar",
+    "run-directory.tar.gz",
+    "trace.json",
+    "trace.json.gz",
+    "trace.pftrace",
+    "trace.pftrace.gz",
+    "trace.sqlite",
+    "trace.db",
+    "trace.xplane.pb",
+    "trace.xplane.pb.gz",
+    "trace.zip",
 ]
 MOST_METADATA_BYTES = 16 << 10
 JobState = Literal["queued", "running", "done", "failed"]

@@ -36,6 +36,7 @@ _API = ("/api", "/healthz", "/readyz", "/metrics")
 # The app's own scripts and icon: the same for everybody, asked for before anybody has logged in.
 _PUBLIC = ("/static/", "/favicon", "/_stcore/health")
 _FILES = "/_stcore/upload_file/"
+_WHOLE_PATH = "hostbound.path"
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -58,20 +59,36 @@ class _Refused(Exception):
 
 
 class Middleware:
-    """The application that the server runs: `pages` is the web app, None without it."""
+    """The application that the server runs.
 
-    def __init__(self, service: Service, api: Asgi, pages: Asgi | None) -> None:
+    Args:
+        pages: The web app; None without it.
+        base_path: What stands before every path, as /hostbound; "" is nothing.
+    """
+
+    def __init__(
+        self, service: Service, api: Asgi, pages: Asgi | None, base_path: str = ""
+    ) -> None:
         self._service = service
         self._api = api
         self._pages = pages
+        self._base_path = base_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
-        elif scope["type"] == "websocket":
+            return
+        # Within, paths are without what stands before them; the pages take theirs whole.
+        scope = {**scope, _WHOLE_PATH: scope["path"], "root_path": self._base_path}
+        if self._base_path:
+            below = scope["path"].removeprefix(self._base_path)
+            scope["path"] = below if below != scope["path"] and below[:1] in ("", "/") else None
+        if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
+        elif scope["path"] is None:
+            await _answer(send, 404, f"this server's paths begin with {self._base_path}.")
         else:
-            await self._http(scope, receive, send)
+            await self._http({**scope, "path": scope["path"] or "/"}, receive, send)
 
     # -- start and end
 
@@ -79,8 +96,9 @@ class Middleware:
         async with contextlib.AsyncExitStack() as stack:
             await receive()
             try:
-                if self._pages is not None:
-                    await stack.enter_async_context(_started(self._pages, scope))
+                for part in (self._api, self._pages):
+                    if part is not None:
+                        await stack.enter_async_context(_started(part, scope))
             except Exception as error:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
@@ -176,17 +194,17 @@ class Middleware:
         may = "upload" if _is_file(scope) else "read"
         if not scope["path"].startswith(_PUBLIC) and not await self._may_see_pages(scope, may):
             if scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
-                wanted = quote(scope["path"])
+                wanted = quote(scope[_WHOLE_PATH])
                 query: str = scope.get("query_string", b"").decode("latin-1")
                 target = quote(f"{wanted}?{query}" if query else wanted, safe="")
-                await _redirect(send, f"{login.LOGIN}?next={target}")
+                await _redirect(send, f"{self._base_path}{login.LOGIN}?next={target}")
                 return
             raise _Refused(401, f"log in first, with the scope {may}.")
         most = PAGE_UPLOAD_BYTES + (1 << 20)
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isdigit() or int(length) > most:
             raise _Refused(413, f"a page takes files of up to {PAGE_UPLOAD_BYTES} bytes.")
-        await self._pages(scope, _bounded(receive, most), send)
+        await self._pages(_whole(scope), _bounded(receive, most), send)
 
     async def _may_see_pages(self, scope: Scope, may: str = "read") -> bool:
         service = self._service
@@ -207,14 +225,24 @@ class Middleware:
         host, origin = headers.get("host", ""), headers.get("origin", "")
         same = origin.partition("://")[2] in ("", host)
         try:
-            admitted = self._pages is not None and same and await self._may_see_pages(scope)
+            admitted = (
+                self._pages is not None
+                and same
+                and scope["path"] is not None
+                and await self._may_see_pages(scope)
+            )
         except Unreachable:
             admitted = False
         if self._pages is None or not admitted:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        await self._pages(scope, receive, send)
+        await self._pages(_whole(scope), receive, send)
+
+
+def _whole(scope: Scope) -> Scope:
+    """The request as the pages take it: with the path as it was asked for."""
+    return {**scope, "path": scope[_WHOLE_PATH], "root_path": ""}
 
 
 def _is_file(scope: Scope) -> bool:

@@ -20,7 +20,7 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.render.json_text import builtins_of
 from analyzer.reports.comparison import compare as compare_runs
-from analyzer.reports.gate import judge_all
+from analyzer.reports.comparison.gate import judge_all
 from analyzer.reports.prediction import DEFAULT, predict
 from analyzer.reports.records import GatedComparison, Predictions, RunReport
 from analyzer.reports.report import report as report_run

@@ -81,7 +81,7 @@ def announce(
             service.workers.wake()
             job = service.jobs.get(who.team, job_id)
         return JSONResponse(stored_shown(upload, job))
-    url = f"{PREFIX}/uploads/{upload.id}"
+    url = f"{request.scope.get('root_path', '')}{PREFIX}/uploads/{upload.id}"
     return JSONResponse(
         {"status": "incomplete", "protocol": "tus", "url": url, "offset": upload.offset},
         201,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,9 @@ from analyzer.server import supervise
 from analyzer.server.limits import Limits
 from analyzer.server.uploads import archives
 from schemas.errors import HostboundError
+
+if TYPE_CHECKING:
+    from analyzer.ingest.ranks.files import Found
 
 Turn = Callable[[], AbstractContextManager[None]]
 
@@ -133,6 +136,7 @@ def main() -> None:
 def convert(task: Task, turn: Turn) -> Done:
     """Convert an original; each commit happens in a `turn`."""
     from analyzer.ingest import sources
+    from analyzer.ingest.ranks.files import join
 
     try:
         options = _options(task)
@@ -150,8 +154,9 @@ def convert(task: Task, turn: Turn) -> Done:
                 )
             is_run = (content / "manifest.json").is_file()
             found = sources.find([content]) if is_run else _inside(content)
-        name = task.name if len(found) == 1 else None
-        results = [_one(task, path, name, options, turn) for path in found]
+        runs, _ = join(found)
+        name = task.name if len(runs) == 1 else None
+        results = [_one(task, one, name, options, turn) for one in runs]
     except Unreachable as error:
         return Done(error=_line(error, task), unreachable=True)
     except (HostboundError, OSError) as error:
@@ -192,14 +197,14 @@ def _options(task: Task) -> Any:
     )
 
 
-def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> dict[str, Any]:
+def _one(task: Task, found: Found, name: str | None, options: Any, turn: Turn) -> dict[str, Any]:
     from analyzer import ingest
     from analyzer.ingest import pipeline, sources
     from analyzer.store import open_store
 
     store = open_store(task.store)
     try:
-        source = sources.describe(path, name, options)
+        source = sources.describe(found, name, options)
         stored = None if task.metadata.get("replace") else ingest.already_stored(store, source)
         if stored is None:
             prepared = pipeline.prepare(source)
@@ -210,7 +215,7 @@ def _one(task: Task, path: Path, name: str | None, options: Any, turn: Turn) -> 
     except Unreachable:
         raise
     except HostboundError as error:
-        result = dataclasses.asdict(ingest.Ingested(str(path), "failed", error=str(error)))
+        result = dataclasses.asdict(ingest.Ingested(str(found.path), "failed", error=str(error)))
     result["path"] = task.origin
     if result["error"]:
         result["error"] = _clean(result["error"], task)

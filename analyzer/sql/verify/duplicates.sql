@@ -27,6 +27,10 @@ WITH repeated AS (
   UNION ALL
   SELECT run_id, 'matches' AS source, kernel_id AS id FROM matches GROUP BY run_id, kernel_id HAVING count(*) > 1
   UNION ALL
+  SELECT run_id, 'ranks', trace_id FROM ranks GROUP BY run_id, trace_id HAVING count(*) > 1
+  UNION ALL
+  SELECT run_id, 'collectives', device_event_id FROM collectives GROUP BY run_id, device_event_id HAVING count(*) > 1
+  UNION ALL
   SELECT run_id, 'totals', step_id FROM totals GROUP BY run_id, trace_id, step_id HAVING count(*) > 1
   UNION ALL
   SELECT run_id, 'files', NULL FROM files GROUP BY run_id, file, role HAVING count(*) > 1

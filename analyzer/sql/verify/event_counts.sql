@@ -4,8 +4,8 @@
 WITH counted AS (
   SELECT
     run_id, trace_id, sum(events) AS events,
-    coalesce(sum(events) FILTER (ph = 'X' AND lower(category) IN ('cpu_op', 'operator')), 0) AS ops,
-    coalesce(sum(events) FILTER (ph = 'X' AND lower(category) = 'kernel'), 0) AS kernels
+    coalesce(sum(events) FILTER (ph IN ('X', 'B') AND lower(category) IN ('cpu_op', 'operator')), 0) AS ops,
+    coalesce(sum(events) FILTER (ph IN ('X', 'B') AND lower(category) = 'kernel'), 0) AS kernels
   FROM event_counts
   GROUP BY ALL
 ),

@@ -1,6 +1,6 @@
 -- Do counts and times of device events and calls equal the totals of each step and of each trace?
 -- Grain: one row per trace, step and figure that differ. Events with a bad time count, without time.
--- Device times are unknown in a trace without device events.
+-- Device times are unknown in a trace without device events, those of kernels where it does not tell them.
 WITH device_scoped AS (
   SELECT run_id, trace_id, step_id, kind, device, call_id IS NULL AS is_orphan, bad_time, start_ns,
     CASE WHEN bad_time THEN 0 ELSE dur_ns END AS ns
@@ -65,7 +65,13 @@ host_sums AS (
   )
   GROUP BY ALL
 ),
-seen AS (SELECT run_id, trace_id, count(*) AS device_events FROM device_events GROUP BY ALL),
+seen AS (
+  SELECT run_id, trace_id, count(*) AS device_events,
+    -- MTIA does not tell which of its events are kernels.
+    bool_or(kind = 'kernel') OR NOT bool_or(kind = 'mtia') AS tells_kernels
+  FROM device_events
+  GROUP BY ALL
+),
 outside AS (
   SELECT run_id, trace_id, coalesce(sum(ns) FILTER (kind = 'kernel'), 0) AS active_ns, sum(ns) AS ns
   FROM (
@@ -83,10 +89,10 @@ figures AS (
     {'name': 'orphan_device_events', 'kept': totals.orphan_device_events,
       'found': coalesce(device_sums.orphan_device_events, 0)},
     {'name': 'device_active_ns', 'kept': totals.device_active_ns,
-      'found': CASE WHEN seen.device_events > 0 AND device_sums.is_opaque IS NOT TRUE
+      'found': CASE WHEN seen.tells_kernels AND device_sums.is_opaque IS NOT TRUE
         THEN coalesce(device_sums.device_active_ns, 0) END},
     {'name': 'active_outside_steps_ns', 'kept': totals.active_outside_steps_ns,
-      'found': CASE WHEN totals.step_id IS NULL AND seen.device_events > 0
+      'found': CASE WHEN totals.step_id IS NULL AND seen.tells_kernels
         AND device_sums.is_opaque IS NOT TRUE THEN coalesce(outside.active_ns, 0) END},
     {'name': 'event_sum_outside_steps_ns', 'kept': totals.event_sum_outside_steps_ns,
       'found': CASE WHEN totals.step_id IS NULL AND seen.device_events > 0

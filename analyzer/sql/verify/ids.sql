@@ -181,6 +181,11 @@ WITH broken AS (
   LEFT JOIN traces AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
   WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
   UNION ALL
+  SELECT source.run_id, 'checks.trace_id' AS source, 'traces' AS target, source.trace_id AS id
+  FROM checks AS source
+  LEFT JOIN traces AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
+  WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
   SELECT source.run_id, 'matches.kernel_id' AS source, 'kernels' AS target, source.kernel_id AS id
   FROM matches AS source
   LEFT JOIN kernels AS target ON target.run_id = source.run_id AND target.kernel_id = source.kernel_id
@@ -205,6 +210,56 @@ WITH broken AS (
   FROM python_functions AS source
   LEFT JOIN traces AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
   WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'ranks.trace_id' AS source, 'traces' AS target, source.trace_id AS id
+  FROM ranks AS source
+  LEFT JOIN traces AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
+  WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'ranks.clock_trace_id' AS source, 'ranks' AS target, source.clock_trace_id AS id
+  FROM ranks AS source
+  LEFT JOIN ranks AS target ON target.run_id = source.run_id AND target.trace_id = source.clock_trace_id
+  WHERE source.clock_trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'collectives.trace_id' AS source, 'ranks' AS target, source.trace_id AS id
+  FROM collectives AS source
+  LEFT JOIN ranks AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
+  WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'collectives.late_trace_id' AS source, 'ranks' AS target, source.late_trace_id AS id
+  FROM collectives AS source
+  LEFT JOIN ranks AS target ON target.run_id = source.run_id AND target.trace_id = source.late_trace_id
+  WHERE source.late_trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'collectives.device_event_id' AS source, 'device_events' AS target, source.device_event_id AS id
+  FROM collectives AS source
+  LEFT JOIN device_events AS target ON target.run_id = source.run_id AND target.device_event_id = source.device_event_id
+  WHERE source.device_event_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'collectives.step_id' AS source, 'steps' AS target, source.step_id AS id
+  FROM collectives AS source
+  LEFT JOIN steps AS target ON target.run_id = source.run_id AND target.step_id = source.step_id
+  WHERE source.step_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'waits.trace_id' AS source, 'ranks' AS target, source.trace_id AS id
+  FROM waits AS source
+  LEFT JOIN ranks AS target ON target.run_id = source.run_id AND target.trace_id = source.trace_id
+  WHERE source.trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'waits.late_trace_id' AS source, 'ranks' AS target, source.late_trace_id AS id
+  FROM waits AS source
+  LEFT JOIN ranks AS target ON target.run_id = source.run_id AND target.trace_id = source.late_trace_id
+  WHERE source.late_trace_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'waits.step_id' AS source, 'steps' AS target, source.step_id AS id
+  FROM waits AS source
+  LEFT JOIN steps AS target ON target.run_id = source.run_id AND target.step_id = source.step_id
+  WHERE source.step_id IS NOT NULL AND target.run_id IS NULL
+  UNION ALL
+  SELECT source.run_id, 'waits.name_id' AS source, 'names' AS target, source.name_id AS id
+  FROM waits AS source
+  LEFT JOIN names AS target ON target.run_id = source.run_id AND target.name_id = source.name_id
+  WHERE source.name_id IS NOT NULL AND target.run_id IS NULL
   UNION ALL
   SELECT runs.run_id, 'runs.host_id', 'hosts', NULL
   FROM runs LEFT JOIN hosts USING (host_id)

@@ -9,6 +9,8 @@ WITH present AS (
   UNION ALL
   SELECT run_id, 'trace_quality' AS source, count(*) AS n FROM trace_quality GROUP BY run_id
   UNION ALL
+  SELECT run_id, 'checks' AS source, count(*) AS n FROM checks GROUP BY run_id
+  UNION ALL
   SELECT run_id, 'names' AS source, count(*) AS n FROM names GROUP BY run_id
   UNION ALL
   SELECT run_id, 'shapes' AS source, count(*) AS n FROM shapes GROUP BY run_id
@@ -42,8 +44,14 @@ WITH present AS (
   SELECT run_id, 'step_latency' AS source, count(*) AS n FROM step_latency GROUP BY run_id
   UNION ALL
   SELECT run_id, 'python_functions' AS source, count(*) AS n FROM python_functions GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'ranks' AS source, count(*) AS n FROM ranks GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'collectives' AS source, count(*) AS n FROM collectives GROUP BY run_id
+  UNION ALL
+  SELECT run_id, 'waits' AS source, count(*) AS n FROM waits GROUP BY run_id
 ),
-needed AS (SELECT unnest(['files', 'traces', 'event_counts', 'steps', 'totals']) AS source)
+needed AS (SELECT unnest(['files', 'traces', 'event_counts', 'checks', 'steps', 'totals']) AS source)
 SELECT
   present.run_id,
   present.n || ' rows in ' || present.source || ' belong to no run of the store' AS message

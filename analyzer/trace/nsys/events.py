@@ -11,22 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.trace.columns import HAS_BYTES, UNIT_SEPARATOR
+from analyzer.trace.columns import HAS_BYTES
 from analyzer.trace.nsys.graph_nodes import captured_nodes
 from analyzer.trace.nsys.ranges import Ranges
-from analyzer.trace.nsys.report import (
-    CALLS,
+from analyzer.trace.nsys.report import EventTables, NsysReport, process_of
+from analyzer.trace.tabular.report import (
     NO_PROCESS,
     Category,
     Column,
-    EventTables,
-    Report,
+    config_text,
     decoded,
     flags,
-    process_of,
     rows_where,
 )
-from analyzer.trace.nsys.tables import MISSING, Ints, Tables
+from analyzer.trace.tabular.tables import MISSING, Ints, Tables
+
+CALLS = ("cuda_runtime", "cuda_driver")
 
 _DRIVER, _BACKTRACE = 1, 67  # classes of events in the table of calls; 0 is the runtime
 _CALL_VERSION = re.compile(r"_v\d+$")
@@ -48,7 +48,7 @@ _COPY_KINDS = {
 _MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static")
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 
-_DEVICE_COLUMNS = ("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_DEVICE_COLUMNS = ("deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _CONFIG = (*_GRID, "staticSharedMemory", "dynamicSharedMemory", "registersPerThread")
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
@@ -56,7 +56,7 @@ _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
 _NAMED_BY_STRING = ("kernel", "graph_node", *CALLS)
 
 
-def read_events(tables: Tables, path: Path, most_events: int | None) -> Report:
+def read_events(tables: Tables, path: Path, most_events: int | None) -> NsysReport:
     """Read every table of events, each in one go over its rows.
 
     Raises:
@@ -94,6 +94,7 @@ def _device_columns(source: EventTables, n: dict[str, Ints]) -> dict[str, Column
         "bytes": size,
         "device": device,
         "stream": stream,
+        "kernel": source.report.texts.number_ids(n["contextId"]),
         "pid": device,
         "tid": stream,
     }
@@ -150,7 +151,7 @@ def _calls(source: EventTables) -> list[Category]:
         kind = piece.numbers["eventClass"]
         doubled = kind == _BACKTRACE
         source.report.doubled_calls += int(doubled.sum())
-        source.count(process_of(piece.numbers["globalTid"][doubled]), "X", "cuda_backtrace")
+        source.report.count(process_of(piece.numbers["globalTid"][doubled]), "X", "cuda_backtrace")
         for category, here in ((driver, kind == _DRIVER), (runtime, ~doubled & (kind != _DRIVER))):
             n = source.timed(rows_where(piece, here), category.name, "globalTid")
             category.add(
@@ -189,16 +190,8 @@ def _resolve_names(source: EventTables) -> None:
 
 
 def _config_text(row: Sequence[int]) -> str:
-    """Grid, block, shared memory and registers in one text, as `columns.launch_config` splits."""
     grid, block, (static, dynamic, registers) = row[:3], row[3:6], row[6:]
-    shared = [part for part in (static, dynamic) if part != MISSING]
-    parts = [
-        "" if MISSING in grid else "[" + ", ".join(map(str, grid)) + "]",
-        "" if MISSING in block else "[" + ", ".join(map(str, block)) + "]",
-        str(sum(shared)) if shared else "",
-        "" if registers == MISSING else str(registers),
-    ]
-    return UNIT_SEPARATOR.join(parts) if any(parts) else ""
+    return config_text(grid, block, (static, dynamic), registers)
 
 
 def _copy_name(row: Sequence[int]) -> str:

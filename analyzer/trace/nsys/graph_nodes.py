@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.trace.nsys.report import Category, EventTables, flags
-from analyzer.trace.nsys.tables import MISSING, Ints
+from analyzer.trace.nsys.report import EventTables
+from analyzer.trace.tabular.report import Category, flags
+from analyzer.trace.tabular.tables import MISSING, Ints
 
 _TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")  # schema 3, schema 2
 

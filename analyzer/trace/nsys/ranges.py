@@ -7,25 +7,13 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.trace.columns import UNIT_SEPARATOR
-from analyzer.trace.nsys.report import Category, EventTables, decoded, flags, process_of, rows_where
-from analyzer.trace.nsys.tables import MISSING, Ints, Piece
+from analyzer.trace.nsys.report import EventTables, process_of
+from analyzer.trace.tabular.ranges import RangeTexts
+from analyzer.trace.tabular.report import Category, flags, rows_where
+from analyzer.trace.tabular.tables import MISSING, Ints, Piece
 
 _PUSH_POP, _START_END, _THREAD_NAME = 59, 60, 39  # types of events
 _MPI_RANK = re.compile(rb"MPI Rank (\d{1,6})")
-
-# What `torch.autograd.profiler.emit_nvtx` appends to the name of an operator, in this order.
-_SEQUENCE, _OP_ID, _SIZES, _INPUTS = b", seq = ", b", op_id = ", b", sizes = ", b", input_op_ids = "
-_SEPARATOR = b"\x1e"
-_NUMBERED = (
-    (re.compile(rb", op_id = \d+"), _OP_ID),
-    (re.compile(rb", seq = -?\d+"), _SEQUENCE),
-    (re.compile(rb", input_op_ids = [^\x1e]*"), b""),
-)
-# A range that PyTorch wrote is an operator if autograd numbered it or its name has the form of one:
-# `record_function` writes labels with an op_id too, and they enclose operators of all kinds.
-_OP_NAME = re.compile(rb"[A-Za-z_]\w*::|triton_|record_param_comms$")
-_BARE_OP_NAME = re.compile(rb"(?:aten|c10d|torch|prims|prim)::[\w.]+")
 
 
 class Ranges:
@@ -33,9 +21,7 @@ class Ranges:
 
     def __init__(self, tables: EventTables) -> None:
         self._tables = tables
-        self._texts = tables.report.texts
-        self._known: dict[bytes, int] = {}
-        self._parsed: list[tuple[int, int, bool]] = []
+        self._texts = RangeTexts(tables.report.texts)
         self.ops, self.annotations = Category("cpu_op"), Category("user_annotation")
 
     def read(self) -> list[Category]:
@@ -46,7 +32,7 @@ class Ranges:
         ):
             n, kind = piece.numbers, piece.numbers["eventType"]
             is_range = (kind == _PUSH_POP) | (kind == _START_END)
-            self._tables.count(process_of(n["globalTid"][~is_range]), "i", "nvtx")
+            self._tables.report.count(process_of(n["globalTid"][~is_range]), "i", "nvtx")
             self._find_ranks(piece, kind == _THREAD_NAME)
             is_whole = is_range & (n["start"] != MISSING) & (n["end"] != MISSING)
             self._leave_out(n["globalTid"][is_range & ~is_whole])
@@ -64,7 +50,7 @@ class Ranges:
 
     def _leave_out(self, thread: Ints) -> None:
         self._tables.report.open_ranges += len(thread)
-        self._tables.count(process_of(thread), "X", self.annotations.name)
+        self._tables.report.count(process_of(thread), "X", self.annotations.name)
 
     def _find_ranks(self, piece: Piece, is_name: npt.NDArray[np.bool_]) -> None:
         """Nsight Systems names the main thread of an MPI process by its rank."""
@@ -77,49 +63,16 @@ class Ranges:
     def _add(self, numbers: dict[str, Ints], texts: list[bytes]) -> None:
         if not texts:
             return
-        name, shape, is_op = np.array(self._parsed_of(texts), np.int64).T
+        name, shape, is_op = np.array(self._texts.parsed(texts), np.int64).T
         # Ranges of the other type need not nest.
         at = (is_op != 0) & (numbers["eventType"] == _PUSH_POP)
         for category, here in ((self.ops, at), (self.annotations, ~at)):
             n = {column: values[here] for column, values in numbers.items()}
             n |= {"process": process_of(n["globalTid"]), "dur": n["end"] - n["start"]}
-            self._tables.count(n["process"], "X", category.name)
+            self._tables.report.count(n["process"], "X", category.name)
             category.add(
                 **self._tables.thread_columns(n),
                 name=name[here].astype(np.int32),
                 shape=shape[here].astype(np.int32),
                 flags=flags(n),
             )
-
-    def _parsed_of(self, texts: list[bytes]) -> list[tuple[int, int, bool]]:
-        """(id of the name, id of the shape, whether it is an operator) of each text."""
-        keys = _without_numbers(texts)
-        for key in dict.fromkeys(keys):
-            if key not in self._known:
-                self._known[key] = len(self._parsed)
-                self._parsed.append(self._parse(key))
-        return [self._parsed[self._known[key]] for key in keys]
-
-    def _parse(self, text: bytes) -> tuple[int, int, bool]:
-        head, _, sizes = text.partition(_INPUTS)[0].partition(_SIZES)
-        name = head.partition(_SEQUENCE)[0].partition(_OP_ID)[0]
-        is_op = _is_op(name, is_written=len(name) < len(text), has_sequence=_SEQUENCE in head)
-        shape = self._texts.id(decoded(sizes) + UNIT_SEPARATOR * 3) if sizes else -1
-        return self._texts.id(decoded(name)), shape, is_op
-
-
-def _without_numbers(texts: list[bytes]) -> list[bytes]:
-    """Texts without the numbers that make every one of them another."""
-    # All at once: a call of a pattern costs more than its work on one text.
-    joined = _SEPARATOR.join(texts)
-    for pattern, plain in _NUMBERED:
-        joined = pattern.sub(plain, joined)
-    keys = joined.split(_SEPARATOR)
-    # A text that holds the separator is kept as it is, with all of its piece.
-    return keys if len(keys) == len(texts) else texts
-
-
-def _is_op(name: bytes, is_written: bool, has_sequence: bool) -> bool:
-    if not is_written:
-        return _BARE_OP_NAME.fullmatch(name) is not None
-    return b"#" not in name and (has_sequence or _OP_NAME.match(name) is not None)

@@ -14,15 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from analyzer.trace.columns import ROW, Rows
 from analyzer.trace.events import Finding, FindingKind, Trace, finding
 from analyzer.trace.nsys.events import read_events
-from analyzer.trace.nsys.report import NO_PROCESS, Report
-from analyzer.trace.nsys.tables import MISSING, SQLITE_MAGIC, Ints, Tables, open_tables
+from analyzer.trace.nsys.report import NsysReport
 from analyzer.trace.reader import DEFAULTS, ReadOptions
 from analyzer.trace.stream import TraceError
+from analyzer.trace.tabular.process import processes
+from analyzer.trace.tabular.report import NO_PROCESS
+from analyzer.trace.tabular.tables import MISSING, SQLITE_MAGIC, Tables, open_tables
 
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
 _REPORT_WORDS = (b"QuadD", b"Nsight Systems", b"NSight Systems")
@@ -119,17 +118,14 @@ def read(path: Path, options: ReadOptions = DEFAULTS) -> list[Trace]:
             f"{command} and load that."
         )
     size = _size(path)
-    if options.most_bytes is not None and size > options.most_bytes:
-        raise TraceError(
-            f"{path} holds more than {options.most_bytes} bytes, the most that is read here; "
-            "record a shorter time."
-        )
+    options.check_size(path, size)
     tables = open_tables(path, options.progress)
     try:
         if not any(tables.columns(table) for table in _KNOWN_TABLES):
             raise TraceError(
-                f"{path} is a database but no export of Nsight Systems: it has no table of "
-                f"kernels, calls or NVTX ranges. Make one with {_export('report.nsys-rep')}."
+                f"{path} is a database but neither an export of Nsight Systems nor a result of "
+                "rocprofv3: it has no table of kernels, calls or ranges that is known. Make one "
+                f"with {_export('report.nsys-rep')}, or with `rocprofv3 --output-format rocpd`."
             )
         report = read_events(tables, path, options.most_events)
         metadata = _metadata(tables)
@@ -203,7 +199,7 @@ def _rows_of(tables: Tables, table: str, columns: tuple[str, ...]) -> list[dict[
     ]
 
 
-def _report_findings(tables: Tables, report: Report) -> list[Finding]:
+def _report_findings(tables: Tables, report: NsysReport) -> list[Finding]:
     """What is said of the whole report, with its first process."""
     severities = _rows_of(tables, "DIAGNOSTIC_EVENT", ("severity",))
     counts = {
@@ -219,23 +215,26 @@ def _report_findings(tables: Tables, report: Report) -> list[Finding]:
 
 
 def _traces(
-    path: Path, size: int, report: Report, metadata: dict[str, Any], findings: list[Finding]
+    path: Path, size: int, report: NsysReport, metadata: dict[str, Any], findings: list[Finding]
 ) -> list[Trace]:
     """A trace of each process with CUDA work; of each with NVTX ranges if none has."""
-    keys = _processes(report)
-    working = [key for key in keys if _has_cuda(report, key)] or keys
+    found = processes(report)
+    working = [process for process in found if process.has_device_work] or found
     if not working:
         raise TraceError(
             f"{path} holds no event: no kernel, no CUDA call, no NVTX range. Record with `nsys "
             "profile --trace=cuda,nvtx`, and let the work run while it records."
         )
-    if len(working) < len(keys):
-        left_out = len(keys) - len(working)
+    if len(working) < len(found):
+        left_out = len(found) - len(working)
         findings = [*findings, finding(_FINDINGS, "other_processes", left_out)]
     traces: list[Trace] = []
-    for number, key in enumerate(working):
-        process = _Process(report, key)
-        trace = process.trace(path, number, size // len(working), dict(metadata))
+    for number, process in enumerate(working):
+        pid = "" if process.key == NO_PROCESS else str(process.key & 0xFFFFFF)
+        here = dict(metadata)
+        if process.rank is not None:
+            here["distributedInfo"] = {"backend": "mpi", "rank": process.rank}
+        trace = process.trace(path, number, size // len(working), here, pid)
         trace.findings = [replace(f) for f in findings] if number == 0 else []
         replays = sum(len(e) for e in process.events if e.category == "gpu_graph")
         if replays:
@@ -246,88 +245,3 @@ def _traces(
             )
         traces.append(trace)
     return traces
-
-
-def _processes(report: Report) -> list[int]:
-    """The processes of all events, by their first event."""
-    first: dict[int, int] = {}
-    for events in report.events:
-        for key in np.unique(events.process).tolist():
-            start = int(events.start[events.process == key].min())
-            first[key] = min(first.get(key, start), start)
-    return sorted(first, key=lambda key: (first[key], key))
-
-
-def _has_cuda(report: Report, key: int) -> bool:
-    return any(e.is_cuda and bool((e.process == key).any()) for e in report.events)
-
-
-class _Process:
-    """The events of one process, to be put in order of time."""
-
-    def __init__(self, report: Report, key: int) -> None:
-        self._report = report
-        self._key = key
-        self.events = [part for e in report.events if len(part := e.where(e.process == key))]
-
-    def trace(self, path: Path, number: int, size: int, metadata: dict[str, Any]) -> Trace:
-        rank = self._report.ranks.get(self._key)
-        if rank is not None:
-            metadata["distributedInfo"] = {"backend": "mpi", "rank": rank}
-        rows, places = self._rows()
-        counts = dict(self._report.counts.get(self._key, {}))
-        return Trace(
-            path=path,
-            document=number,
-            rows=rows,
-            strings=self._report.texts.all(),
-            counts=counts,
-            events=sum(counts.values()),
-            json_bytes=size,
-            metadata=metadata,
-            thread_names={},
-            captured_in=self._captured_in(len(rows), places),
-        )
-
-    def _rows(self) -> tuple[Rows, list[Ints]]:
-        """All rows in order of time, the longer first, and the places of those of each table."""
-        start = np.concatenate([e.start for e in self.events])
-        dur = np.concatenate([e.dur for e in self.events])
-        kind = np.repeat(np.arange(len(self.events)), [len(e) for e in self.events])
-        correlation = np.concatenate([e.column("correlation") for e in self.events])
-        name = np.concatenate([e.column("name") for e in self.events])
-        order = np.lexsort((name, correlation, kind, -dur, start))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        places = np.split(place, np.cumsum([len(e) for e in self.events])[:-1])
-        rows = np.zeros(len(order), ROW)
-        texts = self._report.texts
-        pid = "" if self._key == NO_PROCESS else str(self._key & 0xFFFFFF)
-        for column in ("device", "stream", "shape", "config", "kernel"):
-            rows[column] = -1
-        rows["index"] = np.arange(len(order))
-        rows["pid"] = texts.id(pid) if pid else -1
-        rows["tid"] = -1
-        for events, at in zip(self.events, places, strict=True):
-            rows["ts"][at], rows["dur"][at] = events.start, events.dur
-            rows["category"][at] = texts.id(events.category)
-            for column, values in events.columns.items():
-                rows[column][at] = values
-        return rows, places
-
-    def _captured_in(self, n: int, places: list[Ints]) -> Ints | None:
-        """For each row the row that made its graph node; None without graph nodes."""
-        made = next((i for i, e in enumerate(self.events) if e.category == "graph_node"), None)
-        if made is None:
-            return None
-        result = np.full(n, -1, np.int64)
-        creations = self.events[made]
-        order = np.argsort(creations.node, kind="stable")
-        known = creations.node[order]
-        for events, at in zip(self.events, places, strict=True):
-            if events is creations:
-                continue
-            found = np.minimum(np.searchsorted(known, events.node), len(known) - 1)
-            has = (events.node != MISSING) & (known[found] == events.node)
-            result[at[has]] = places[made][order[found[has]]]
-        return result

@@ -1,163 +1,30 @@
-"""What is read of a report: its events by category in narrow columns, and the texts they use.
-
-A category's rows come piece by piece and table by table; ids of texts and processes are the
-report's own.
-"""
+"""The tables of events of an Nsight Systems export, counted and limited as they are read."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from analyzer.trace.columns import HAS_CORRELATION, HAS_DUR, HAS_TS
-from analyzer.trace.nsys.tables import MISSING, Ints, Piece, Tables
 from analyzer.trace.stream import TraceError
+from analyzer.trace.tabular.report import NO_PROCESS, Column, Report
+from analyzer.trace.tabular.tables import MISSING, Ints, Piece, Tables
 
-Ids = npt.NDArray[np.int32]
-Column = npt.NDArray[np.integer[Any]]
-
-NO_PROCESS = -1
-DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_graph")
-CALLS = ("cuda_runtime", "cuda_driver")
 _PID_SHIFT, _LOW_24 = 24, 0xFFFFFF
 
 
-class Texts:
-    """The texts of a report that its events use, by ordinal."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def id(self, text: str) -> int:
-        return self._ids.setdefault(text, len(self._ids))
-
-    def number_ids(self, values: Ints) -> Ids:
-        """Ids of numbers as JSON texts; -1 where there is none."""
-        if len(values) and (values == values[0]).all():  # as a rule: one device, one thread
-            number = -1 if values[0] == MISSING else self.id(str(values[0]))
-            return np.full(len(values), number, np.int32)
-        distinct, inverse = np.unique(values, return_inverse=True)
-        ids = [-1 if v == MISSING else self.id(str(v)) for v in distinct.tolist()]
-        return np.array(ids, np.int32)[inverse.reshape(-1)]
-
-    def row_ids(self, columns: Sequence[Ints], text_of: Callable[[Sequence[int]], str]) -> Ids:
-        """Ids of the texts of some columns together, each made once; -1 for an empty text."""
-        if not len(columns[0]):
-            return np.empty(0, np.int32)
-        distinct, inverse = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
-        texts = [text_of(row) for row in distinct.tolist()]
-        ids = [self.id(text) if text else -1 for text in texts]
-        return np.array(ids, np.int32)[inverse.reshape(-1)]
-
-    def all(self) -> list[str]:
-        return list(self._ids)
-
-
-@dataclass(frozen=True)
-class Events:
-    """The events of one category.
-
-    Attributes:
-        process: Key of each event's process (id above the thread's part); NO_PROCESS if unknown.
-        node: CUDA graph node of each event; MISSING without one.
-        columns: Further columns of `columns.ROW`.
-    """
-
-    category: str
-    process: Ints
-    start: Ints
-    dur: Ints
-    node: Ints
-    columns: dict[str, Column]
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether such an event shows that its process uses a GPU."""
-        return self.category in DEVICE + CALLS
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def column(self, name: str) -> Ints:
-        values = self.columns.get(name)
-        return np.zeros(len(self), np.int64) if values is None else values.astype(np.int64)
-
-    def where(self, keep: npt.NDArray[np.bool_]) -> Events:
-        """The events that are kept."""
-        if keep.all():
-            return self
-        columns = {name: values[keep] for name, values in self.columns.items()}
-        return Events(
-            self.category,
-            self.process[keep],
-            self.start[keep],
-            self.dur[keep],
-            self.node[keep],
-            columns,
-        )
-
-
-class Category:
-    """The rows of one category, piece by piece."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._pieces: list[dict[str, Column]] = []
-
-    def add(self, **columns: Column) -> None:
-        if len(columns["start"]):
-            self._pieces.append(columns)
-
-    def events(self, process: int) -> Events:
-        """All rows; `process` stands in where it is not known."""
-        if not self._pieces:
-            none = np.empty(0, np.int64)
-            return Events(self.name, none, none, none, none, {})
-        columns = {
-            name: np.concatenate([piece[name] for piece in self._pieces])
-            for name in self._pieces[0]
-        }
-        self._pieces = []
-        owner = columns.pop("process").astype(np.int64)
-        owner = np.where(owner == NO_PROCESS, process, owner)
-        start, dur = columns.pop("start").astype(np.int64), columns.pop("dur").astype(np.int64)
-        node = columns.pop("node", np.full(len(start), MISSING, np.int64)).astype(np.int64)
-        return Events(self.name, owner, start, dur, node, columns)
-
-    def distinct(self, *names: str) -> set[tuple[int, ...]]:
-        """The distinct values of some columns."""
-        found: set[tuple[int, ...]] = set()
-        for piece in self._pieces:
-            if all(name in piece for name in names):
-                found.update(zip(*(piece[name].tolist() for name in names), strict=True))
-        return found
-
-
 @dataclass
-class Report:
-    """The events of all processes of a report.
+class NsysReport(Report):
+    """The events of a report.
 
     Attributes:
-        counts: Rows of each process by (ph, category), kept or not.
-        ranks: Rank of a process, where the report tells.
-        doubled_calls, open_ranges, without_time: Rows that were left out, and why.
+        doubled_calls, open_ranges: Rows that were left out, and why.
     """
 
-    texts: Texts = field(default_factory=Texts)
-    events: list[Events] = field(default_factory=list[Events])
-    counts: dict[int, Counter[tuple[str, str]]] = field(
-        default_factory=lambda: defaultdict[int, Counter[tuple[str, str]]](Counter)
-    )
-    ranks: dict[int, int] = field(default_factory=dict[int, int])
     doubled_calls: int = 0
     open_ranges: int = 0
-    without_time: int = 0
 
 
 class EventTables:
@@ -168,7 +35,7 @@ class EventTables:
         self._path = path
         self._most_events = most_events
         self._rows_read = 0
-        self.report = Report()
+        self.report = NsysReport()
 
     def has(self, table: str, column: str) -> bool:
         return column in self._tables.columns(table)
@@ -206,20 +73,11 @@ class EventTables:
         """
         numbers = piece.numbers
         process = process_of(numbers[owner])
-        self.count(process, "X", category)
+        self.report.count(process, "X", category)
         has = (numbers["start"] != MISSING) & (numbers["end"] != MISSING)
         self.report.without_time += int(len(has) - has.sum())
         n = {name: values[has] for name, values in numbers.items()}
         return n | {"process": process[has], "dur": n["end"] - n["start"]}
-
-    def count(self, process: Ints, ph: str, category: str) -> None:
-        """Count rows by their processes."""
-        if len(process) and (process == process[0]).all():
-            self.report.counts[int(process[0])][ph, category] += len(process)
-            return
-        keys, counts = np.unique(process, return_counts=True)
-        for key, number in zip(keys.tolist(), counts.tolist(), strict=True):
-            self.report.counts[key][ph, category] += number
 
     def thread_columns(self, n: dict[str, Ints]) -> dict[str, Column]:
         """Return the columns of events on a host thread."""
@@ -232,27 +90,6 @@ class EventTables:
         }
 
 
-def flags(n: dict[str, Ints]) -> Ids:
-    """Return which of time and correlation each row has."""
-    timed = np.full(len(n["start"]), HAS_TS | HAS_DUR, np.int32)
-    if "correlationId" in n:
-        timed[n["correlationId"] != MISSING] |= HAS_CORRELATION
-    return timed
-
-
-def rows_where(piece: Piece, keep: npt.NDArray[np.bool_]) -> Piece:
-    """Return the rows of a piece that are kept."""
-    if keep.all():
-        return piece
-    numbers = {name: values[keep] for name, values in piece.numbers.items()}
-    return Piece(numbers, [piece.texts[i] for i in np.flatnonzero(keep).tolist()])
-
-
 def process_of(ids: Ints) -> Ints:
     """Return the key of each id's process: what stands above the thread."""
     return np.where(ids == MISSING, NO_PROCESS, ids >> _PID_SHIFT)
-
-
-def decoded(text: bytes) -> str:
-    """Return a text of the export; bytes that are not UTF-8 as \\xNN."""
-    return text.decode("utf-8", "backslashreplace")

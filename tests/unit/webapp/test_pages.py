@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from analyzer.ingest import ingest
-from tests.support.app_pages import PAGES, charts, texts
+from tests.support.app_pages import PAGES, cells, charts, link_tables, texts
 from tests.support.small_traces import CPU_EVENTS, GPU_EVENTS, written
 from webapp import components, data, downloads
 from webapp.query_task import QueryTask
@@ -24,15 +24,15 @@ Show = Callable[..., object]
 
 def test_runs_page_lists_every_run_and_counts_them(samples_store, show):
     app = show(samples_store, "runs")
-    (table,) = app.dataframe
-    assert len(table.value) == 5
+    (table,) = link_tables(app)
+    assert len(table["rows"]) == 5
     assert "**5** of 5 runs" in texts(app)
     assert charts(app) == 1
 
 
 def test_search_and_filters_come_from_the_url(samples_store, show):
     app = show(samples_store, "runs", q="GRAPH")
-    assert app.dataframe[0].value["run"].to_list() == [GRAPH]
+    assert [row["run"]["text"] for row in cells(link_tables(app)[0])] == [GRAPH]
     app = show(samples_store, "runs", mode="eager", batch_size="8")
     assert "**1** of 5 runs" in texts(app)
     app = show(samples_store, "runs", q="nothing like it")
@@ -46,12 +46,25 @@ def test_a_search_typed_goes_into_the_url(samples_store, show):
     assert "**1** of 5 runs" in texts(app)
 
 
-def test_two_runs_chosen_open_the_comparison(samples_store, show):
-    app = show(samples_store, "runs")
-    by_name = next(w for w in app.multiselect if w.label == "Open or compare")
-    assert next(b for b in app.button if b.label == "Compare").disabled
-    by_name.set_value(by_name.options[:0] or _ids(samples_store)[:2]).run()
-    assert not next(b for b in app.button if b.label == "Compare").disabled
+def test_a_run_is_a_link_and_unknown_is_sorted_as_unknown(store_of, show):
+    app = show(store_of(cpu=CPU_EVENTS, one=GPU_EVENTS), "runs")
+    rows = {row["run"]["text"]: row for row in cells(link_tables(app)[0])}
+    assert rows["one"]["run"]["href"].startswith("/run?run=")
+    assert rows["one"]["idle"]["order"] == pytest.approx(0.433, abs=0.001)
+    assert {rows["cpu"][name]["order"] for name in ("idle", "hdbi", "bound")} == {None}
+    assert rows["cpu"]["idle"]["text"] == rows["cpu"]["hdbi"]["text"] == "-"
+
+
+def test_chosen_runs_of_the_address_lead_to_their_comparison(samples_store, show):
+    first, second = _ids(samples_store)[:2]
+    app = show(samples_store, "runs", picked=f"{second[:8]},{first[:8]}", q="nothing like it")
+    assert "take a filter away" in texts(app)
+    app = show(samples_store, "runs", picked=f"{second[:8]},{first[:8]}", bound="balanced")
+    assert "2 chosen, " in texts(app)
+    links = {link.proto.label: link.proto for link in app.get("page_link")}
+    assert links["Open"].disabled
+    assert not links["Compare"].disabled
+    assert links["Compare"].query_string == f"runs={second}%2C{first}"
 
 
 def _ids(store: Path) -> list[str]:
@@ -62,9 +75,13 @@ def _ids(store: Path) -> list[str]:
 def test_run_page_says_how_host_bound_and_what_to_try(samples_store, show):
     app = show(samples_store, "run", run=EAGER)
     said = texts(app)
-    assert "Host\\-bound" in said
+    assert "The GPU waits for 90 % of the steps' host time" in said
     assert "software stack dominates" in said
-    assert {metric.label: metric.value for metric in app.metric}["HDBI"] == "0.173"
+    figures = {metric.label: metric.value for metric in app.metric}
+    assert figures["GPU waits"] == "90 %"
+    assert figures["of it in framework"] == "9.77 ms"
+    assert figures["HDBI, host-bound"] == "0.173"
+    assert figures["as CUDA graphs"] == "1.48 ms"
     assert charts(app) == 4
     assert "not measured" in said  # the floor is an estimate, in plain sight
 
@@ -168,8 +185,11 @@ def test_compare_says_what_changed_and_names_the_unknown_host(samples_store, sho
     assert "times faster" in texts(app)
     assert "host" in app.warning[0].value
     assert charts(app) == 2
-    asked = app.query_params["runs"]
-    assert len("".join(asked).split(",")) == 2
+    rows = cells(link_tables(app)[0])
+    assert [row["base"]["text"] for row in rows] == ["base", "make base"]
+    assert rows[1]["step_step"]["text"] == "1.68 ms  ×0.18"
+    swapped = f"runs={'%2C'.join(row['id'] for row in reversed(link_tables(app)[0]['rows']))}"
+    assert rows[1]["base"]["href"] == f"/compare?{swapped}"
 
 
 def test_compare_names_the_libraries_whose_versions_differ(samples_store, show, tmp_path):
@@ -182,10 +202,8 @@ def test_compare_names_the_libraries_whose_versions_differ(samples_store, show, 
                 [torch, f"host-{torch}", f'{{"python": "3.12", "torch": "{torch}"}}'],
             )
             connection.execute("UPDATE runs SET host_id = ? WHERE name = ?", [torch, name])
-    said = [
-        warning.value.replace("\\", "")
-        for warning in show(store, "compare", runs=f"{EAGER},{GRAPH}").warning
-    ]
+    (warning,) = show(store, "compare", runs=f"{EAGER},{GRAPH}").warning
+    said = warning.value.replace("\\", "").split("  \n")
     assert "library versions differ: torch 2.11.0 and 2.12.0" in said
     assert "hosts differ: host-2.11.0 and host-2.12.0" in said
 
@@ -272,8 +290,9 @@ def kinds_offered(app) -> list[str]:
 def test_every_chart_and_table_can_be_taken_away(samples_store, show, page):
     app = show(samples_store, page, **SHOWN[page])
     offered, drawn = kinds_offered(app), charts(app)
-    assert drawn + len(app.dataframe) > 0
-    assert offered.count("csv") == drawn + len(app.dataframe)
+    tables = len(app.dataframe) + len(link_tables(app))
+    assert drawn + tables > 0
+    assert offered.count("csv") == offered.count("parquet") == drawn + tables
     assert offered.count("png") == offered.count("svg") == drawn
 
 
@@ -288,8 +307,12 @@ def test_what_is_taken_away_is_a_picture_and_rows(samples_store, show, monkeypat
         assert len(lines) > 1, name
         assert lines[0].split(",")[0] != ""
         for chart in rest[:1]:
-            assert downloads.picture(chart, "svg").startswith(b"<svg")
-            assert downloads.picture(chart, "png").startswith(b"\x89PNG")
+            title = rest[2]
+            picture = downloads.picture(chart, "svg", title=title)
+            assert picture.startswith(b"<svg")
+            assert title.split()[0].encode() in picture
+            assert downloads.picture(chart, "png", title=title).startswith(b"\x89PNG")
+        assert downloads.parquet(rows).startswith(b"PAR1")
 
 
 def test_latency_that_was_measured_is_drawn_and_can_be_taken_away(samples_store, show, tmp_path):
@@ -302,7 +325,8 @@ def test_latency_that_was_measured_is_drawn_and_can_be_taken_away(samples_store,
         )
     app = show(store, "compare", runs=f"{EAGER},{GRAPH}")
     assert charts(app) == 2 + 3  # TTFT, TPOT, ITL
-    assert kinds_offered(app).count("csv") == charts(app) + len(app.dataframe)
+    tables = len(app.dataframe) + len(link_tables(app))
+    assert kinds_offered(app).count("csv") == charts(app) + tables
     said = next(t.value for t in app.dataframe if "quantity" in t.value.columns)
     assert {"p50 (ms)", "p99 (ms)"} <= set(said.columns)
     assert show(store, "sweep", quantity="tpot_ns").get("download_button")
@@ -333,7 +357,7 @@ def test_a_run_without_floor_has_unknown_hdbi_and_no_error(store_of, show, page)
     app = show(store, page, **params)
     assert not app.error
     if page == "run":
-        assert {m.label: m.value for m in app.metric}["HDBI"] == "-"
+        assert {m.label: m.value for m in app.metric}["HDBI, unknown"] == "-"
 
 
 @pytest.mark.parametrize("page", PAGES)

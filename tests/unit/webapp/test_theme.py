@@ -65,7 +65,7 @@ def test_text_has_the_contrast_of_wcag_aa(colours):
 
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_accounts_are_told_apart(blindness):
-    for (one, a), (two, b) in itertools.combinations(theme.ACCOUNTS.items(), 2):
+    for (one, a), (two, b) in itertools.combinations(theme.LATE.items(), 2):
         distance = (
             sum((p - q) ** 2 for p, q in zip(lab(a, blindness), lab(b, blindness), strict=True))
             ** 0.5
@@ -74,7 +74,7 @@ def test_accounts_are_told_apart(blindness):
 
 
 def test_accounts_stand_out_from_both_grounds():
-    for colour in theme.ACCOUNTS.values():
+    for colour in theme.LATE.values():
         for ground in (theme.LIGHT["backgroundColor"], theme.DARK["backgroundColor"]):
             assert contrast(colour, ground) >= 1.8, colour
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import threading
 
+import pytest
+
+from tests.support.nsys_files import graph_run
 from tests.support.small_traces import CPU_EVENTS, written
 from webapp import data, store, uploads
 
@@ -17,6 +20,14 @@ def test_uploaded_files_become_runs_whatever_their_names(tmp_path, monkeypatch):
     results = uploads.load([("../../evil.json", io.BytesIO(content))])
     assert [(r.state, r.name) for r in results] == [("stored", "evil")]
     assert not (tmp_path.parent / "evil.json").exists()
+
+
+@pytest.mark.parametrize("name", ["report.sqlite", "no suffix at all"])
+def test_an_uploaded_file_of_another_profiler_is_told_by_its_content(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
+    content = io.BytesIO(graph_run("node").write(tmp_path / "made").read_bytes())
+    (result,) = uploads.load([(name, content)])
+    assert (result.state, result.kernels) == ("stored", 4)
 
 
 def test_an_uploaded_run_directory_is_one_run(tmp_path, monkeypatch, samples_dir):
@@ -66,3 +77,25 @@ def test_uploaded_nonsense_is_refused_in_words(tmp_path, monkeypatch):
     results = uploads.load([("holiday.json", io.BytesIO(b"no trace at all"))])
     assert results[0].state == "failed"
     assert results[0].error
+
+
+def test_what_is_wrong_with_a_dropped_file_names_it_and_no_folder_of_the_server(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
+    files = {"holiday.json": b"no trace at all", "x.json": b"{}", "y.json.gz": b"\x1f\x8b0"}
+    for name, content in files.items():
+        for result in uploads.load([(name, io.BytesIO(content))]):
+            assert name.rpartition("/")[2] in result.error
+            assert "hostbound-upload" not in result.error
+            assert "/tmp" not in result.error
+    manifest = [("manifest.json", io.BytesIO(b"{")), ("trace.json", io.BytesIO(b"{}"))]
+    for result in uploads.load(manifest):
+        assert "hostbound-upload" not in f"{result.error} {result.name}"
+
+
+def test_the_sample_runs_are_loaded_by_a_button(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOSTBOUND_DB", str(tmp_path / "new.duckdb"))
+    results = uploads.load_samples()
+    assert {result.state for result in results} == {"stored"}
+    assert "gpt2-prefill-bs1-s512" in {result.name for result in results}

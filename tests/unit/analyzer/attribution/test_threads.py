@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -144,28 +145,36 @@ def test_t_py_ends_where_another_launching_thread_last_worked(linked_steps, buil
         assert t_py == max(start - max(ends), 0)
 
 
-def owned(*stretches: tuple[int, int, str]) -> Owned:
-    start, end, account = zip(*stretches, strict=True)
-    return Owned(np.array(start), np.array(end), np.array([ACCOUNT[name] for name in account]))
+def stretches(*threads: list[tuple[int, int, str]]) -> tuple[Owned, np.ndarray, np.ndarray]:
+    """The stretches of threads of one window, as `share_out` takes them."""
+    start, end, account = zip(*(one for thread in threads for one in thread), strict=True)
+    owned = Owned(np.array(start), np.array(end), np.array([ACCOUNT[name] for name in account]))
+    rank = np.repeat(np.arange(len(threads)), [len(thread) for thread in threads])
+    return owned, np.zeros(len(rank), np.int64), rank
+
+
+def shares(*threads: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """(start, thread, account) of what each thread gets, its neighbouring parts as one."""
+    owned, window, rank = stretches(*threads)
+    at, start, _ = share_out(owned, window, rank)
+    names = list(ACCOUNT)
+    parts = [
+        (int(t), int(rank[i]), names[owned.account[i]]) for i, t in zip(at, start, strict=True)
+    ]
+    changes = [True] + [a[1:] != b[1:] for a, b in pairwise(parts)]
+    return [part for part, is_new in zip(parts, changes, strict=True) if is_new]
 
 
 def test_of_two_that_work_the_first_has_the_moment() -> None:
-    one = owned((0, 10, "framework"), (10, 20, "python"))
-    two = owned((0, 5, "python"), (5, 20, "launch"))
-    part, owner = share_out([one, two])
-    assert list(zip(part.start, part.end, owner, strict=True)) == [
-        (0, 5, 0),
-        (5, 10, 0),
-        (10, 20, 1),
-    ]
+    one = [(0, 10, "framework"), (10, 20, "python")]
+    two = [(0, 5, "python"), (5, 20, "launch")]
+    assert shares(one, two) == [(0, 0, "framework"), (10, 1, "launch")]
 
 
 def test_idle_time_is_pythons_of_the_thread_that_works_next() -> None:
-    one = owned((0, 10, "python"), (10, 20, "framework"), (20, 40, "python"))
-    two = owned((0, 25, "region"), (25, 30, "launch"), (30, 40, "python"))
-    part, owner = share_out([one, two])
-    accounts = [list(ACCOUNT)[i] for i in part.account.tolist()]
-    assert list(zip(part.start, owner, accounts, strict=True)) == [
+    one = [(0, 10, "python"), (10, 20, "framework"), (20, 40, "python")]
+    two = [(0, 25, "region"), (25, 30, "launch"), (30, 40, "python")]
+    assert shares(one, two) == [
         (0, 0, "python"),
         (10, 0, "framework"),
         (20, 1, "region"),
@@ -175,7 +184,47 @@ def test_idle_time_is_pythons_of_the_thread_that_works_next() -> None:
 
 
 def test_one_thread_has_all_its_time() -> None:
-    one = owned((0, 10, "python"), (10, 20, "framework"))
-    part, owner = share_out([one])
-    assert part is one
-    assert owner.tolist() == [0, 0]
+    owned, window, rank = stretches([(0, 10, "python"), (10, 20, "framework")])
+    at, start, end = share_out(owned, window, rank)
+    assert (at.tolist(), start.tolist(), end.tolist()) == ([0, 1], [0, 10], [10, 20])
+
+
+STRETCHES = st.lists(
+    st.tuples(st.integers(1, 30), st.sampled_from(["python", "region", "framework", "launch"])),
+    min_size=1,
+    max_size=6,
+)
+
+
+THREADS = st.lists(STRETCHES, min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 62, 130]), THREADS), min_size=1, max_size=3))
+def test_windows_shared_out_together_are_as_each_moment_alone(drawn) -> None:
+    """Against the rule, moment by moment; with more threads than a machine word has bits."""
+    end, parts = 40, []
+    windows = [[[(end, "python")]] * idle + threads for idle, threads in drawn]
+    for number, threads in enumerate(windows):
+        for rank, lengths in enumerate(threads):
+            edges = [min(t, end) for t in accumulate((n for n, _ in lengths), initial=0)] + [end]
+            accounts = [*(name for _, name in lengths), "python"]
+            for (a, b), name in zip(pairwise(edges), accounts, strict=True):
+                if b > a:
+                    parts.append((number, rank, a, b, ACCOUNT[name]))
+    window, rank, start, stop, account = np.array(parts).T
+    found = [[(-1, -1)] * end for _ in windows]
+    at, begins, ends = share_out(Owned(start, stop, account), window, rank)
+    for i, a, b in zip(at.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        for t in range(a, b):
+            assert found[window[i]][t] == (-1, -1)
+            found[window[i]][t] = (int(rank[i]), int(account[i]))
+    for number, threads in enumerate(windows):
+        each = [[0] * end for _ in threads]
+        for w, r, a, b, name in parts:
+            if w == number:
+                each[r][a:b] = [name] * (b - a)
+        outside = (ACCOUNT["python"], ACCOUNT["region"])
+        owner = 0
+        for t in reversed(range(end)):
+            owner = next((r for r, one in enumerate(each) if one[t] not in outside), owner)
+            assert found[number][t] == (owner, each[owner][t])

@@ -23,7 +23,7 @@ def source(folder: Path, **documents: object) -> Source:
     for role, value in documents.items():
         path = folder / f"{role}.json"
         path.write_text(json.dumps(value))
-        files.append(SourceFile(path, role, path.stat().st_size))
+        files.append(SourceFile(path, role, path.stat().st_size, path.name))
     return Source(folder, "run", None, tuple(files))
 
 

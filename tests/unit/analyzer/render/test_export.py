@@ -12,11 +12,12 @@ import pytest
 
 from analyzer.errors import AnalyzerError
 from analyzer.ingest import ingest
-from analyzer.render.chrome_trace import microseconds
 from analyzer.render.export import Format, export
+from analyzer.render.traces.chrome import microseconds
 from analyzer.store import open_store
 from analyzer.store.write import RUN_TABLES
 
+TRACE_FORMS: tuple[Format, ...] = ("chrome", "perfetto")
 SAMPLES = ["gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-compile", "gpt2-prefill-bs1-s512-graph"]
 
 
@@ -55,12 +56,13 @@ FROM launch_costs WHERE run_id = ? ORDER BY ALL
 """
 
 
+@pytest.mark.parametrize("form", TRACE_FORMS)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_an_exported_trace_loads_again_with_the_same_figures(
-    store: Path, tmp_path: Path, name: str
+    store: Path, tmp_path: Path, name: str, form: Format
 ) -> None:
     run_id = run_of(store, name)
-    (path,) = export(store, run_id, "chrome", tmp_path / "again.trace.json.gz")
+    (path,) = export(store, run_id, form, tmp_path / "again.gz")
     again = tmp_path / "again.duckdb"
     globs = ask(store, "SELECT step_annotation FROM runs WHERE run_id = ?", run_id)[0][0]
     (result,) = ingest(path, again, step_annotation=globs.split(",") if globs else [])
@@ -208,7 +210,7 @@ def test_csv_has_a_header_and_all_rows(store: Path, tmp_path: Path) -> None:
     assert len(lines) == 4
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv", "chrome"])
+@pytest.mark.parametrize("form", ["parquet", "csv", *TRACE_FORMS])
 def test_what_exists_is_not_replaced(store: Path, tmp_path: Path, form: Format) -> None:
     target = tmp_path / "out"
     target.write_text("mine")
@@ -218,14 +220,14 @@ def test_what_exists_is_not_replaced(store: Path, tmp_path: Path, form: Format) 
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("form", ["parquet", "chrome"])
+@pytest.mark.parametrize("form", ["parquet", *TRACE_FORMS])
 def test_a_failed_export_leaves_nothing(
     store: Path, tmp_path: Path, form: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("analyzer.render.chrome_trace.os.rename", refuse)
+    monkeypatch.setattr("analyzer.render.traces.files.os.rename", refuse)
     with pytest.raises(AnalyzerError, match="No space left on device"):
         export(store, run_of(store, SAMPLES[0]), form, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,8 @@ from analyzer.ingest import ingest
 from analyzer.render import comparison as comparison_text
 from analyzer.render import report as report_text
 from analyzer.render.tables import console
-from analyzer.reports import comparison, gate, host_speed, report
+from analyzer.reports import comparison, host_speed, report
+from analyzer.reports.comparison import gate
 from analyzer.reports.records import Comparison, RunReport, SequenceMatch, Sequences
 from schemas.run_directory import MANIFEST
 from tests.support.records import run_with

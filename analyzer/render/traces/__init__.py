@@ -1,0 +1,1 @@
+"""A run as a trace that viewers read: Chrome's format and Perfetto's."""

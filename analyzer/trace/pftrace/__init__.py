@@ -1,0 +1,1 @@
+"""Perfetto traces that PyTorch wrote."""

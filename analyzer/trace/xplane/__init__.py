@@ -1,0 +1,1 @@
+"""Profiles of JAX and XLA; `reader` is the interface."""

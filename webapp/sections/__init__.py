@@ -1,0 +1,1 @@
+"""Parts of pages that are pages in little: several components under headings of their own."""
