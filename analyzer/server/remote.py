@@ -69,6 +69,11 @@ def record(
         ) from error
 
 
+def change(url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server says after a change; raises as `ask`."""
+    return json.loads(ask(url, path, method="PATCH", body=body))
+
+
 def part(text: str) -> str:
     """What somebody typed, as one part of a path."""
     return quote(text, safe="")

@@ -15,6 +15,7 @@ from analyzer.server.auth.tokens import Tokens
 from analyzer.server.db.database import Database, open_database
 from analyzer.server.jobs.queue import Jobs
 from analyzer.server.jobs.workers import Workers
+from analyzer.server.labels import RunLabels
 from analyzer.server.layout import Layout
 from analyzer.server.limits import Limits
 from analyzer.server.logs import Log, fault
@@ -40,6 +41,7 @@ class Service:
     blobs: Blobs
     tokens: Tokens
     jobs: Jobs
+    labels: RunLabels
     uploads: Uploads
     workers: Workers
     metrics: Metrics
@@ -148,6 +150,7 @@ def build(layout: Layout, limits: Limits, policy: AccessPolicy, workers: int, lo
         blobs=blobs,
         tokens=Tokens(database),
         jobs=jobs,
+        labels=RunLabels(database),
         uploads=Uploads(layout, database, blobs, limits),
         workers=Workers(layout, jobs, blobs, limits, workers, log),
         metrics=metrics,

@@ -172,7 +172,7 @@ def test_a_body_of_two_lengths_is_refused_and_its_connection_ended(site: Site) -
 
 
 @pytest.mark.parametrize(
-    "path", ["/runs?modell=x", "/runs/latest/report?fromat=text", "/compare?run=a", "/usage?a=1"]
+    "path", ["/runs?modell=x", "/runs/latest/report?fromat=text", "/compare?rnu=a", "/usage?a=1"]
 )
 def test_a_parameter_that_is_none_is_refused(site: Site, path: str) -> None:
     answer = site.perf.get(f"/api/v1{path}")

@@ -104,6 +104,11 @@ class Database:
         with self._errors():
             return self._again(ask)
 
+    def write(self, statement: Executable) -> None:
+        """Execute a change within the transaction of this thread."""
+        connection: Connection = self._mine.connection
+        connection.execute(statement)
+
     def row(self, statement: Executable, **values: Any) -> Row[Any] | None:
         """The first row, if there is one; raises Unreachable."""
         found = self.rows(statement, **values)

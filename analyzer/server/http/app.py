@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.server.http import admin, jobs, messages, runs
+from analyzer.server.http import admin, jobs, labels, messages, runs
 from analyzer.server.http import uploads as upload_routes
 from analyzer.server.http.access import in_thread, needs
 from analyzer.server.http.shares import Busy, Shares
@@ -69,7 +69,7 @@ def build(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.shares = Shares(service.limits.read_patience_seconds)
-    for module in (upload_routes, jobs, runs, admin):
+    for module in (upload_routes, jobs, runs, labels, admin):
         app.include_router(module.router, prefix=PREFIX)
     if agents is not None:
         app.mount(f"{PREFIX}/mcp", agents)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from analyzer.queries.records import Kernel, ListedRun
+from analyzer.server.labels import AuditEntry
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Tag = Annotated[str, StringConstraints(pattern=r"^[\w.:/+-]{1,100}$")]
 Format = Literal[
     "run-directory.tar",
     "run-directory.tar.gz",
@@ -125,11 +128,45 @@ class Usage(BaseModel):
     text: str
 
 
-class RunList(BaseModel):
-    """Runs, newest first; `total` counts those that the filters leave."""
+@dataclass(frozen=True)
+class LabelledRun(ListedRun):
+    """A run in a list, with what people say of it."""
 
-    runs: list[ListedRun]
+    tags: list[str]
+    note: str | None
+    owner: str | None
+    is_baseline: bool
+    archived_at: float | None
+
+
+class RunList(BaseModel):
+    """Runs in the order asked for; `total` counts those that the filters leave, `next` is the
+    `cursor` of the next page.
+    """
+
+    runs: list[LabelledRun]
     total: int
+    next: str | None
+
+
+class RunChange(BaseModel):
+    """What is to be changed; what is not given stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[Line, Field(min_length=1)] = ""
+    tags: Annotated[list[Tag], Field(max_length=50)] = Field(default_factory=list[str])
+    note: Annotated[str, StringConstraints(max_length=10_000)] | None = None
+    owner: Line | None = None
+    is_baseline: bool = False
+    archived: bool = False
+
+
+class AuditLog(BaseModel):
+    """Lines of the audit log; `next` is the `cursor` of the next page."""
+
+    entries: list[AuditEntry]
+    next: int | None
 
 
 class KernelList(BaseModel):

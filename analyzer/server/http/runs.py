@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -28,6 +29,7 @@ from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
 from analyzer.server.http.access import long, service_of
 from analyzer.server.http.uploads import errors
+from analyzer.server.labels import Labels
 from analyzer.server.service import Service
 from analyzer.server.sql import child as sql_child
 from analyzer.server.sql.runner import Answered
@@ -40,6 +42,8 @@ from analyzer.store.write import delete_run
 router = APIRouter()
 
 _MOST_COMPARED = 20
+_NO_LABELS = Labels()
+_SORT = "^-?(name|model|ingested_at|created_at|hdbi|step_elapsed_ns)$"
 Reader = Annotated[Principal, long("read")]
 
 
@@ -99,14 +103,39 @@ def runs(
     host: str | None = None,
     gpu: str | None = None,
     sha256: Annotated[str | None, Query(description="of an uploaded original")] = None,
+    tag: Annotated[list[str] | None, Query(description="has each of them")] = None,
+    owner: str | None = None,
+    baseline: bool | None = None,
+    archived: Annotated[bool, Query(description="those that are archived, instead")] = False,
+    since: Annotated[date | None, Query(description="stored on this day (UTC) or later")] = None,
+    until: Annotated[date | None, Query(description="stored before this day (UTC)")] = None,
+    sort: Annotated[
+        str | None, Query(pattern=_SORT, description="a figure; with -: the largest first")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
 ) -> Response:
     service = service_of(request)
     if not service.store(who.team).exists():
-        return as_json({"runs": [], "total": 0})
+        return as_json({"runs": [], "total": 0, "next": None})
+    labels = service.labels.of_team(who.team)
     with reading(service, who.team) as connection:
-        found = queries.listed_runs(connection)
+        listed = queries.listed_runs(connection)
+    found = [
+        messages.LabelledRun(**vars(run), **vars(labels.get(run.run_id, _NO_LABELS)))
+        for run in listed
+    ]
+    found = [
+        run
+        for run in found
+        if (run.archived_at is not None) == archived
+        and set(tag or ()) <= set(run.tags)
+        and owner in (None, run.owner)
+        and baseline in (None, run.is_baseline)
+        and (since is None or run.ingested_at >= since.isoformat())
+        and (until is None or run.ingested_at < until.isoformat())
+    ]
     if sha256 is not None:
         job = service.jobs.of_upload(who.team, sha256)
         found = [run for run in found if job and run.run_id in job.run_ids]
@@ -115,8 +144,16 @@ def runs(
             found = [run for run in found if getattr(run, key) == wanted]
     if name:
         found = [run for run in found if name.lower() in run.name.lower()]
-    shown = builtins_of(found[offset : offset + limit])
-    return as_json({"runs": shown, "total": len(found)})
+    if sort is not None:
+        key = sort.removeprefix("-")
+        known = [run for run in found if getattr(run, key) is not None]
+        known.sort(key=lambda run: getattr(run, key), reverse=sort.startswith("-"))
+        found = known + [run for run in found if getattr(run, key) is None]
+    if cursor is not None:
+        offset += next((i + 1 for i, run in enumerate(found) if run.run_id == cursor), len(found))
+    page = found[offset : offset + limit]
+    following = page[-1].run_id if offset + limit < len(found) else None
+    return as_json({"runs": builtins_of(page), "total": len(found), "next": following})
 
 
 @router.get(
@@ -271,6 +308,7 @@ def delete(run: str, request: Request, who: Annotated[Principal, long("admin")])
     service = service_of(request)
     with reading(service, who.team) as connection:
         run_id = find(connection, run)
+        name = queries.run(connection, run_id).name
         upload = _original(service, who.team, run_id)
         job = service.jobs.of_upload(who.team, upload.sha256) if upload else None
         others = [r for r in job.run_ids if r != run_id] if job else []
@@ -287,6 +325,7 @@ def delete(run: str, request: Request, who: Annotated[Principal, long("admin")])
         connection.execute("BEGIN TRANSACTION")
         delete_run(connection, run_id)
         connection.execute("COMMIT")
+    service.labels.forget(who, run_id, name)
     service.log("run deleted", team=who.team, run=run_id, by=who.token_id)
     return {"deleted": run_id}
 
