@@ -122,6 +122,20 @@ def test_the_audit_log_says_who_did_what(client: TeamClient) -> None:
     assert (before["action"], before["detail"]) == ("run changed", {"tags": ["x"]})
 
 
+def test_an_error_says_what_it_is_and_where_the_log_has_it(client: TeamClient) -> None:
+    answer = client.get("/api/v1/runs/none", headers={"X-Request-Id": "proxy-0001"})
+
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-request-id"] == "proxy-0001"
+    said = answer.json()
+    assert (said["title"], said["status"]) == ("Not Found", 404)
+    assert said["request_id"] == "proxy-0001"
+    assert "there is no run 'none'" in said["detail"]
+
+    forged = client.get("/api/v1/runs", headers={"X-Request-Id": 'x"} {"event":"forged"}'})
+    assert "forged" not in forged.headers["x-request-id"]
+
+
 def test_the_command_line_edits_deletes_and_keeps_what_is_asked_for(
     server: TeamServer, client: TeamClient, token: str
 ) -> None:

@@ -356,7 +356,7 @@ def test_the_command_line_says_of_a_server_what_it_says_of_a_store(
     for command, code in (
         (("report", EAGER), 0),
         (("predict", EAGER, "--what", "graphs", "--json"), 0),
-        (("compare", EAGER, GRAPH, "--fail-if", "launches > -99%"), 1),
+        (("compare", EAGER, GRAPH, "--fail-if", "launches > -100%"), 1),
         (("sql", "SELECT name, model FROM runs ORDER BY name", "--format", "csv"), 0),
     ):
         local = analyzer(*command, *db)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -104,35 +104,44 @@ def _add_health(app: FastAPI, service: Service) -> None:
     app.add_api_route("/metrics", metrics, include_in_schema=False)
 
 
+def said(
+    status: int, detail: str, request: Request, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error."""
+    request_id = request.scope.get("hostbound", {}).get("id")
+    content = messages.problem(status, detail, request_id)
+    return JSONResponse(content, status, headers, media_type=messages.PROBLEM)
+
+
 def _add_errors(app: FastAPI, service: Service) -> None:
-    async def refused(_: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HostboundError)
         code = next((c for kind, c in _STATUS.items() if isinstance(error, kind)), 422)
         again = isinstance(error, (uploads.Busy, Unreachable, Busy))
         headers = {"Retry-After": "1"} if again else None
         if isinstance(error, quotas.TooManyQueued):
             headers = {"Retry-After": str(quotas.WAIT_S)}
-        return JSONResponse({"detail": str(error)}, code, headers=headers)
+        return said(code, str(error), request, headers)
 
-    async def damaged(_: Request, error: Exception) -> Response:
+    async def damaged(request: Request, error: Exception) -> Response:
         service.log("store is damaged", error=str(error))
-        return JSONResponse({"detail": _DAMAGED}, 503)
+        return said(503, _DAMAGED, request)
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, StarletteHTTPException)
         headers = getattr(error, "headers", None)
-        return JSONResponse({"detail": str(error.detail)}, error.status_code, headers=headers)
+        return said(error.status_code, str(error.detail), request, headers)
 
-    async def invalid(_: Request, error: Exception) -> Response:
+    async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first: dict[str, Any] = error.errors()[0]
         place = ".".join(str(part) for part in first.get("loc", ())[1:])
         text = f"{place}: {first.get('msg')}" if place else str(first.get("msg"))
-        return JSONResponse({"detail": " ".join(text.split())[:300]}, 422)
+        return said(422, " ".join(text.split())[:300], request)
 
     async def sqlite(request: Request, error: Exception) -> Response:
         if "full" in str(error):
-            return JSONResponse({"detail": _FULL}, 507)
+            return said(507, _FULL, request)
         return await broken(request, error)
 
     async def os_error(request: Request, error: Exception) -> Response:
@@ -140,7 +149,7 @@ def _add_errors(app: FastAPI, service: Service) -> None:
             with uploads.disk_errors():
                 raise error
         except uploads.DiskFull:
-            return JSONResponse({"detail": _FULL}, 507)
+            return said(507, _FULL, request)
         except OSError:
             return await broken(request, error)
 
@@ -148,7 +157,7 @@ def _add_errors(app: FastAPI, service: Service) -> None:
         request_id = request.scope.get("hostbound", {}).get("id")
         service.log("request failed", id=request_id, **fault(error))
         text = f"the server failed; its log has the cause under {request_id}."
-        return JSONResponse({"detail": text}, 500)
+        return said(500, text, request)
 
     app.add_exception_handler(HostboundError, refused)
     app.add_exception_handler(AnalyzerError, refused)
@@ -176,10 +185,9 @@ def _describe(app: FastAPI) -> None:
             error = {"$ref": f"#/components/schemas/{messages.Error.__name__}"}
             for path in schema["paths"].values():
                 for operation in path.values():
-                    if "422" in operation["responses"]:
-                        operation["responses"]["422"]["content"] = {
-                            "application/json": {"schema": error}
-                        }
+                    for code, answer in operation["responses"].items():
+                        if code >= "400":
+                            answer["content"] = {messages.PROBLEM: {"schema": error}}
         return app.openapi_schema or {}
 
     app.openapi = openapi

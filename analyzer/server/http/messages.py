@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, field_validator
 
-from analyzer.queries.records import Kernel, ListedRun
+from analyzer.queries.records import Description, Kernel, ListedRun, Run, Trace
 from analyzer.server.labels import AuditEntry
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -27,14 +28,26 @@ Format = Literal[
     "trace.xplane.pb.gz",
     "trace.zip",
 ]
+PROBLEM = "application/problem+json"
 MOST_METADATA_BYTES = 16 << 10
 JobState = Literal["queued", "running", "done", "failed"]
 
 
 class Error(BaseModel):
-    """Why a request was refused, in one line."""
+    """Why a request was refused (RFC 9457): `detail` says it in one line."""
 
+    type: str
+    title: str
+    status: int
     detail: str
+    request_id: str | None = None
+
+
+def problem(status: int, detail: str, request_id: str | None = None) -> dict[str, Any]:
+    """An error as it is answered, of the media type PROBLEM."""
+    title = http.client.responses.get(status, "Error")
+    known: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
+    return {**known, "detail": detail, "request_id": request_id}
 
 
 class Announcement(BaseModel):
@@ -167,6 +180,22 @@ class AuditLog(BaseModel):
 
     entries: list[AuditEntry]
     next: int | None
+
+
+def _with_json(kind: type[Any], **others: Any) -> Any:
+    """A record as a model: some of its fields, which hold JSON as text, as what they hold."""
+    hints = get_type_hints(kind)
+    types = {field.name: (hints[field.name], ...) for field in fields(kind)}
+    types |= {name: (other, ...) for name, other in others.items()}
+    make: Any = create_model
+    return make(f"Described{kind.__name__}", __doc__=kind.__doc__, **types)
+
+
+_Json = dict[str, Any] | list[Any] | None
+_DescribedTrace: Any = _with_json(Trace, metadata=_Json)
+_DescribedRun = _with_json(Run, manifest=_Json, trace_metadata=_Json, phases=_Json, versions=_Json)
+# What a run is and what it was read from.
+Described = _with_json(Description, run=_DescribedRun, traces=list[_DescribedTrace])
 
 
 class KernelList(BaseModel):

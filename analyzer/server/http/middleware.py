@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
@@ -20,7 +21,7 @@ from starlette.requests import Request
 
 from analyzer.errors import Unreachable
 from analyzer.server.auth.policy import OPEN
-from analyzer.server.http import login, timeouts
+from analyzer.server.http import login, messages, timeouts
 from analyzer.server.http.access import in_thread
 from analyzer.server.service import Service
 
@@ -35,6 +36,7 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _API = ("/api", "/healthz", "/readyz", "/metrics")
 # The app's own scripts and icon: the same for everybody, asked for before anybody has logged in.
 _PUBLIC = ("/static/", "/favicon", "/_stcore/health")
+_REQUEST_ID = re.compile(r"[\w.:-]{8,64}", re.ASCII)
 _FILES = "/_stcore/upload_file/"
 _WHOLE_PATH = "hostbound.path"
 _HEADERS = [
@@ -110,7 +112,8 @@ class Middleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
-        request_id = secrets.token_hex(8)
+        given = Headers(scope=scope).get("x-request-id", "")  # of a proxy, whose log has it too
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         known: dict[str, Any] = {"id": request_id}
         scope["hostbound"] = known
         status: int = 0
@@ -342,9 +345,10 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 async def _answer(send: Send, status: int, detail: str) -> None:
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"content-type", messages.PROBLEM.encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})
+    body = json.dumps(messages.problem(status, detail)).encode()
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _redirect(send: Send, target: str) -> None:

@@ -159,7 +159,7 @@ def runs(
 @router.get(
     "/runs/{run}",
     summary="What a run is and what it was read from",
-    response_model=dict[str, Any],
+    response_model=messages.Described,
     responses=errors(404),
 )
 def run(run: str, request: Request, who: Reader) -> Response:
