@@ -77,7 +77,7 @@ def _on_devices_of(trace: Trace, owner: Ints, number: int) -> int:
 
     Ranks that a merger marked have a device each, whatever its id.
     """
-    device = _rows_of(trace, lambda category: category in DEVICE_CATEGORIES)
+    device = trace.places(lambda category: category in DEVICE_CATEGORIES)
     rows = trace.rows[device]
     ids = np.where(rows["device"] >= 0, rows["device"], rows["pid"])
     pids: list[int] = np.unique(rows["pid"]).tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from analyzer.cli import main
