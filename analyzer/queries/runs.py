@@ -98,7 +98,7 @@ def find_run(connection: Connection, reference: str) -> str:
         AnalyzerError: No run or several match; the message lists them.
     """
     rows: list[tuple[str, str]] = select_tuples(
-        connection, "SELECT run_id, name FROM runs ORDER BY ingested_at DESC, name, run_id"
+        connection, "SELECT run_id, name FROM runs ORDER BY rowid DESC"
     )
     if not rows:
         raise AnalyzerError("the store holds no run yet; load one with `analyzer ingest PATH`.")
