@@ -1,6 +1,7 @@
 """Every question that the command line, the pages and notebooks may ask of a store."""
 
 from analyzer.queries.costs import added
+from analyzer.queries.measured import floors, latency, step_latency
 from analyzer.queries.ranks import (
     collective_kinds,
     rank_steps,
@@ -16,12 +17,10 @@ from analyzer.queries.runs import (
     families,
     files,
     find_run,
-    floors,
     graph_gaps,
     kernel_records,
     kernel_sequences,
     kernels,
-    latency,
     launches,
     ledger,
     listed_runs,
@@ -36,7 +35,6 @@ from analyzer.queries.runs import (
     same_workload,
     schedule,
     step_groups,
-    step_latency,
     step_periods,
     step_products,
     steps,

@@ -33,8 +33,9 @@ class Tiling:
 
     grid: int
     warps: int = 8
-    chunk: int = 32 << 10
-    flying: int = 2
+    # Proven with the engine; two chunks of 32 KB are 0.01 ms a token faster in the kernel alone.
+    chunk: int = 16 << 10
+    flying: int = 4
     stages: int = 32
     shared: int = _SHARED_BYTES
     min_part: int = 128
