@@ -15,7 +15,7 @@ ACCOUNTS = {
     "launch": "#009E73",
     "graph_launch": "#7BCFA9",
     "memory": "#CC79A7",
-    "copy_wait": "#7F2A5A",
+    "copy_wait": "#AD1457",
     "wait": "#666C75",
     "other_call": "#7A4B1E",
 }
