@@ -71,10 +71,13 @@ class Server:
             self.port: int = free.getsockname()[1]
         self.data = data
         self.log = data.with_name("server.log")
-        command = [sys.executable, "-m", "analyzer.cli", "serve", "--data", str(data), "--no-pages"]
+        command = [sys.executable, "-m", "analyzer.cli", "serve", "--data", str(data)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--port", str(self.port), "--workers", str(workers)],
+                [
+                    *(*command, "--no-pages", "--local"),
+                    *("--port", str(self.port), "--workers", str(workers)),
+                ],
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,

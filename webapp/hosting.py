@@ -4,16 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import streamlit as st
+from streamlit import runtime
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.web import bootstrap
 
 from analyzer.server import pages
 from webapp import charts, components, query_task, settings, uploads
 
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
+
+FILES = "/_stcore/upload_file/"
+SESSIONS = 4
 # What the pages import, loaded before the first visitor comes.
 LOADED = (charts, components, query_task, uploads)
 
@@ -34,7 +42,7 @@ def app(
     base_path: str,
     most_bytes: int,
     auth: Mapping[str, Any] | None = None,
-) -> st.App:
+) -> FilesInMemory:
     """The ASGI application of the pages.
 
     Args:
@@ -51,4 +59,44 @@ def app(
             "logger.level": "error",
         }
     )
-    return st.App(settings.APP, secrets={"auth": dict(auth)} if auth else None)
+    made = st.App(settings.APP, secrets={"auth": dict(auth)} if auth else None)
+    return FilesInMemory(made, most_bytes)
+
+
+class FilesInMemory:
+    """The application, which takes files into memory as long as there is room for them.
+
+    Args:
+        most_bytes: Of one visitor's session; of all, `SESSIONS` times that.
+    """
+
+    def __init__(self, app: Asgi, most_bytes: int) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "PUT" and FILES in scope["path"]:
+            session = scope["path"].partition(FILES)[2].partition("/")[0]
+            length = dict(scope["headers"]).get(b"content-length", b"")
+            coming = int(length) if length.isdigit() else self._most_bytes
+            held = held_bytes()
+            room = self._most_bytes - held.get(session, 0)
+            room = min(room, SESSIONS * self._most_bytes - sum(held.values()))
+            if coming > room:
+                headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+                await send({"type": "http.response.start", "status": 413, "headers": headers})
+                await send({"type": "http.response.body", "body": b"take other files away first"})
+                return
+        await self._app(scope, receive, send)
+
+
+def held_bytes() -> dict[str, int]:
+    """Bytes of files that the process holds, by session of a page."""
+    if not runtime.exists():
+        return {}
+    # Streamlit tells no total; without the attribute nothing is held back.
+    stored = getattr(runtime.get_instance().uploaded_file_mgr, "file_storage", {})
+    return {
+        session: sum(len(file.data) for file in list(files.values()))
+        for session, files in list(stored.items())
+    }

@@ -24,14 +24,18 @@ def enter() -> None:
     hosting = pages.current()
     if hosting is None:
         return
-    claims = _claims() if hosting.has_identity_provider else None
-    found = hosting.visitor(st.context.cookies.get(pages.SESSION_COOKIE), claims)
+    found = _visitor(hosting)
     st.session_state[_KEY] = found
     if found is None:
-        _show_login(hosting, claims)
+        _show_login(hosting, _claims() if hosting.has_identity_provider else None)
         st.stop()
     if hosting.has_identity_provider and (context := get_script_run_ctx()):
         hosting.admit(context.session_id)
+
+
+def _visitor(hosting: pages.Hosting) -> pages.Principal | None:
+    claims = _claims() if hosting.has_identity_provider else None
+    return hosting.visitor(st.context.cookies.get(pages.SESSION_COOKIE), claims)
 
 
 def is_dark() -> bool:
@@ -76,7 +80,8 @@ def leave() -> None:
 
 
 def hosted() -> tuple[pages.Hosting, pages.Principal] | None:
-    """The server and the visitor of this run; None where there is no server.
+    """The server and the visitor of this run; None where there is no server. Asked anew each time:
+    a part of a page that runs by itself does not pass `enter`.
 
     Raises:
         AnalyzerError: There is a server, and nobody has logged in.
@@ -84,7 +89,7 @@ def hosted() -> tuple[pages.Hosting, pages.Principal] | None:
     hosting = pages.current()
     if hosting is None:
         return None
-    found: pages.Principal | None = st.session_state.get(_KEY)
+    found = _visitor(hosting)
     if found is None:
         raise AnalyzerError("log in first.")
     return hosting, found

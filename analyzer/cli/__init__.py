@@ -12,6 +12,7 @@ from analyzer.cli import (
     doctor,
     export,
     ingest,
+    life,
     maintain,
     mcp,
     predict,
@@ -37,6 +38,7 @@ COMMANDS = (
     verify.COMMAND,
     maintain.COMMAND,
     mcp.COMMAND,
+    *life.COMMANDS,
     *server.COMMANDS,
 )
 

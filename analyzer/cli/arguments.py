@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analyzer.server.commands import DEFAULT_DB, NEEDS
+from analyzer.server.commands import DEFAULT_DB, NEEDS, TOKEN_VARIABLE
 
 __all__ = ["DEFAULT_DB", "NEEDS", "add_formats", "add_store", "form_of", "positive"]
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """Add `--db` and `--json`."""
-    parser.add_argument(
+def add_store(parser: argparse.ArgumentParser, served: bool = False) -> None:
+    """Add `--db` and `--json`; `served`: and `--server`."""
+    where = parser.add_mutually_exclusive_group() if served else parser
+    if served:
+        where.add_argument(
+            "--server", metavar="URL", help=f"ask a server, with the token in {TOKEN_VARIABLE}"
+        )
+    where.add_argument(
         "--db",
         type=Path,
         default=Path(DEFAULT_DB),

@@ -11,7 +11,7 @@ from schemas.commands import NOT_JUDGED, Command
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_store(parser)
+    add_store(parser, served=True)
     add_formats(parser)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument(
@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar='"METRIC > +5%"',
-        help="exit 1 if the condition holds for a run against the first, 3 if a trace cannot tell "
-        "(repeatable)",
+        help="exit 1 if the condition holds for a run against the first, 3 if a trace cannot tell; "
+        "`slower`: a step became slower, by more than noise explains (repeatable)",
     )
 
 
@@ -33,11 +33,17 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.render.document import show
     from analyzer.reports.comparison import compare, rests_on_touched
     from analyzer.reports.comparison.gate import judge_all
+    from analyzer.reports.records import GatedComparison
+    from analyzer.server import remote
 
-    with queries.connect(args.db) as connection:
-        found = compare(connection, [queries.find_run(connection, run) for run in args.runs])
-    gated = judge_all(found, args.fail_if)
-    show(gated, print_comparison, form_of(args), " and ".join(run.name for run in found.runs))
+    if args.server:
+        query = [*(("run", run) for run in args.runs), *(("fail_if", c) for c in args.fail_if)]
+        gated = remote.record(GatedComparison, args.server, "compare", query)
+    else:
+        with queries.connect(args.db) as connection:
+            found = compare(connection, [queries.find_run(connection, run) for run in args.runs])
+        gated = judge_all(found, args.fail_if)
+    show(gated, print_comparison, form_of(args), " and ".join(run.name for run in gated.runs))
     failed = [gate for gate in gated.gates if gate.failed]
     for gate in failed:
         sys.stderr.write(
@@ -50,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if failed:
         return 1
-    return NOT_JUDGED if unjudged or (not args.fail_if and rests_on_touched(found)) else 0
+    return NOT_JUDGED if unjudged or (not args.fail_if and rests_on_touched(gated)) else 0
 
 
 COMMAND = Command("compare", "Compare runs with the first one.", add_arguments, run, NEEDS)

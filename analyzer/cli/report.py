@@ -10,7 +10,7 @@ from schemas.commands import Command
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_store(parser)
+    add_store(parser, served=True)
     add_formats(parser)
     parser.add_argument(
         "run",
@@ -26,10 +26,16 @@ def run(args: argparse.Namespace) -> int:
     from analyzer import queries
     from analyzer.render.document import show
     from analyzer.render.report import print_report
+    from analyzer.reports.records import RunReport
     from analyzer.reports.report import report
+    from analyzer.server import remote
 
-    with queries.connect(args.db) as connection:
-        found = report(connection, queries.find_run(connection, args.run))
+    if args.server:
+        path = f"runs/{remote.part(args.run)}/report"
+        found = remote.record(RunReport, args.server, path)
+    else:
+        with queries.connect(args.db) as connection:
+            found = report(connection, queries.find_run(connection, args.run))
     show(found, print_report, form_of(args), found.run.name)
     return 0
 

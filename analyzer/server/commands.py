@@ -16,7 +16,6 @@ from schemas.extras import require
 if TYPE_CHECKING:
     from analyzer.server.auth.tokens import Tokens
     from analyzer.server.layout import Layout
-    from schemas.endpoint import Endpoint
 
 DEFAULT_DB = "hostbound.duckdb"
 NEEDS = ("duckdb", "polars", "pyarrow", "numpy", "msgspec", "rich")
@@ -73,11 +72,12 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--team-bytes", "team_bytes", size, "originals that one team may keep"),
     ("--team-queued", "team_queued", _count, "conversions of one team that are queued"),
     ("--job-seconds", "job_seconds", _more_than_0, "longest conversion"),
+    ("--commit-seconds", "commit_seconds", _more_than_0, "longest commit of a run"),
     (
         "--job-memory",
         "job_memory_bytes",
         size,
-        "most memory of a conversion (default: 3/4 of what there is, divided by --workers)",
+        "most memory of a conversion (default: 3/4 of what there is, divided by --workers and one)",
     ),
     ("--requests-per-second", "requests_per_second", _more_than_0, "of one token, on average"),
     ("--slow-seconds", "slow_seconds", _more_than_0, "longest wait for what a client sends"),
@@ -112,6 +112,12 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--workers", type=_count, metavar="N", help="conversions at once")
     serve.add_argument("--oidc", type=Path, metavar="FILE", help="identity provider of the pages")
     serve.add_argument("--no-pages", action="store_true", help="the API alone")
+    serve.add_argument(
+        "--local",
+        action="store_true",
+        help="no login, until there is a token: the address is this machine's and no proxy passes "
+        "requests of others on to it",
+    )
     serve.add_argument(
         "--no-login-i-know",
         action="store_true",
@@ -165,7 +171,7 @@ def serve_command(args: argparse.Namespace) -> int:
     workers = args.workers or min(4, os.cpu_count() or 1)
     given = {field: getattr(args, field) for _, field, _, _ in _LIMITS}
     if given["job_memory_bytes"] is None:
-        given["job_memory_bytes"] = memory.of_a_job(workers, memory.total_bytes())
+        given["job_memory_bytes"] = memory.of_a_job(workers + 1, memory.total_bytes())
     limits = replace(Limits(), **{k: v for k, v in given.items() if v is not None})
     serve(
         ServeOptions(
@@ -175,6 +181,7 @@ def serve_command(args: argparse.Namespace) -> int:
             port=args.port,
             base_path=args.base_path,
             workers=workers,
+            local=args.local,
             no_login=args.no_login_i_know,
             oidc=args.oidc,
             pages=not args.no_pages,
@@ -276,15 +283,13 @@ def _day(seconds: float | None) -> str:
 def jobs_command(args: argparse.Namespace) -> int:
     """List conversions; 1 if one shown has failed."""
     if args.server:
-        from urllib.parse import urlencode
-
-        from schemas.endpoint import parse_endpoint
+        from analyzer.server import remote
 
         query = {"limit": args.limit, **({"state": args.state} if args.state else {})}
-        server = parse_endpoint(args.server, os.environ.get(TOKEN_VARIABLE) or None)
-        rows = _ask(server, f"/api/v1/jobs?{urlencode(query)}")["jobs"]
+        rows = remote.record(dict[str, Any], args.server, "jobs", query)["jobs"]
         if not args.json:
-            sys.stderr.write(f"analyzer: {_ask(server, '/api/v1/usage')['text']}\n")
+            usage = remote.record(dict[str, Any], args.server, "usage")
+            sys.stderr.write(f"analyzer: {usage['text']}\n")
     else:
         require("server", "sqlalchemy")
         from analyzer.server.db.database import open_database
@@ -304,19 +309,6 @@ def jobs_command(args: argparse.Namespace) -> int:
     else:
         _print_jobs(rows)
     return 1 if any(row["state"] == "failed" for row in rows) else 0
-
-
-def _ask(server: Endpoint, path: str) -> dict[str, Any]:
-    from analyzer.errors import AnalyzerError
-    from schemas.endpoint import Unreachable
-
-    try:
-        answer = server.request("GET", path)
-    except Unreachable as error:
-        raise AnalyzerError(f"{server.base} does not answer: {error}; is the server up?") from error
-    if answer.status != 200:
-        raise AnalyzerError(f"{server.base} refused ({answer.status}): {answer.detail()}")
-    return answer.json()
 
 
 def _print_jobs(rows: list[dict[str, Any]]) -> None:

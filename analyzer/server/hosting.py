@@ -64,7 +64,10 @@ class ServiceHosting:
         time_limit_s: float,
         cancel: threading.Event,
     ) -> pa.Table:
-        return self._service.sql.run(visitor.team, sql, limit, time_limit_s, cancel).rows
+        run = self._service.sql.run
+        answer = run(visitor.team, sql, limit, time_limit_s, cancel, form="arrow")
+        with pa.ipc.open_stream(answer.content) as reader:
+            return reader.read_all()
 
     def jobs(self, visitor: Principal, limit: int = 200) -> tuple[list[Job], dict[str, int]]:
         jobs = self._service.jobs

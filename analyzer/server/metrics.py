@@ -39,7 +39,7 @@ class Metrics:
             registry=self.registry,
         )
         self.request_seconds = Histogram(
-            "hostbound_request_seconds",
+            "hostbound_request_duration_seconds",
             "Time to answer a request",
             ["route"],
             registry=self.registry,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -34,6 +35,10 @@ from analyzer.server.service import Service, build
 from analyzer.store import discovery, open_store
 from schemas.endpoint import is_base_path
 
+_MOST_FILES = 65_536
+_MOST_WAITING, _TAKEN_AT_ONCE = 2048, 16
+_OWN_FILES = 100  # of the server itself: its database, its children, its log
+
 
 @dataclass(frozen=True)
 class ServeOptions:
@@ -47,6 +52,7 @@ class ServeOptions:
     port: int = 8501
     base_path: str = ""  # before every path, as "/hostbound"
     workers: int = 2
+    local: bool = False
     no_login: bool = False
     oidc: Path | None = None
     pages: bool = True
@@ -68,7 +74,7 @@ def serve(options: ServeOptions) -> None:
     noted = layout.db if options.data is None else None
     secret = discovery.new_secret() if noted is not None else None
     policy = AccessPolicy(
-        is_loopback(options.host),
+        options.local and is_loopback(options.host),
         options.no_login,
         secret,
         oidc.read(options.oidc) if options.oidc else None,
@@ -156,19 +162,19 @@ def _check_login(options: ServeOptions, service: Service) -> None:
     policy = service.policy
     for team in policy.oidc.hostbound.teams.values() if policy.oidc else ():
         service.layout.check_team(team)
-    if (
-        policy.is_loopback
-        or policy.open_by_order
-        or policy.oidc is not None
-        or service.tokens.any()
-    ):
+    if policy.is_local or policy.open_by_order or policy.oidc is not None or service.tokens.any():
         return
     lake_file = service.layout.lake
     where = f"--db {lake_file}" if lake_file else f"--data {service.layout.data}"
+    reached = f"{options.host} can be reached by others"
+    way = "--no-login-i-know"
+    if is_loopback(options.host):
+        reached = f"{options.host} may be where a proxy passes requests of others on to"
+        way = "--local if none does"
     raise AnalyzerError(
-        f"{options.host} can be reached by others and nobody could log in yet: make a token first, "
+        f"{reached} and nobody could log in yet: make a token first, "
         f"`analyzer token create {where} --team default --scope admin`, or "
-        "name an identity provider with --oidc, or say --no-login-i-know."
+        f"name an identity provider with --oidc, or say {way}."
     )
 
 
@@ -188,11 +194,22 @@ def _only_server(layout: Layout) -> Generator[None, None, None]:
         os.close(handle)
 
 
+class _Listening(socket.socket):
+    """A socket whose clients wait in the system's queue, and not each in a file of this process:
+    asyncio takes as many at once as it was told to let wait.
+    """
+
+    def listen(self, backlog: int = 0, /) -> None:
+        super().listen(_MOST_WAITING)
+
+
 @contextmanager
 def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
     if not 0 <= port <= 65535:
         raise AnalyzerError(f"{port} is no port; give one from 1 to 65535.")
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named, so that asyncio sees that it is TCP: else no connection gets TCP_NODELAY.
+    bound = _Listening(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -207,12 +224,20 @@ def _bound(host: str, port: int) -> Generator[socket.socket, None, None]:
         bound.close()
 
 
+def _most_connections() -> int:
+    """Connections that leave room for the files that requests open."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(8, (most - _OWN_FILES) // 2)
+
+
 def _run(application: Middleware, bound: socket.socket, options: ServeOptions) -> None:
     import uvicorn
 
     config = uvicorn.Config(
         cast("Any", application),
-        http=timeouts.protocol(options.limits.slow_seconds),
+        http=timeouts.protocol(options.limits.slow_seconds, _most_connections()),
         ws="websockets-sansio",
         lifespan="on",
         log_config=None,
@@ -220,6 +245,7 @@ def _run(application: Middleware, bound: socket.socket, options: ServeOptions) -
         server_header=False,
         h11_max_incomplete_event_size=options.limits.header_bytes,
         timeout_keep_alive=30,
+        backlog=_TAKEN_AT_ONCE,
         timeout_graceful_shutdown=max(1, int(options.grace_seconds)),
         ws_max_size=PAGE_UPLOAD_BYTES,
         proxy_headers=False,

@@ -1,6 +1,7 @@
 -- Which runs does the store hold, and how host-bound is each?
--- Grain: one row per run, newest first. "step" figures are sums over the marked steps; without marks the
--- whole trace is one step. Figures that a check does not judge are NULL.
+-- Grain: one row per run, the one stored last first: by its place in the store, not by a clock. "step"
+-- figures are sums over the marked steps; without marks the whole trace is one step. Figures that a
+-- check does not judge are NULL.
 WITH measured AS (
   SELECT
     steps.run_id,
@@ -53,4 +54,4 @@ LEFT JOIN hosts USING (host_id)
 LEFT JOIN judged USING (run_id)
 LEFT JOIN totals AS whole
   ON whole.run_id = runs.run_id AND whole.trace_id IS NULL AND whole.step_id IS NULL
-ORDER BY runs.ingested_at DESC, runs.name, runs.run_id
+ORDER BY runs.rowid DESC

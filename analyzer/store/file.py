@@ -34,6 +34,22 @@ _POLL_S = 0.1
 # Where a DuckDB file says what it is.
 _MAGIC_OFFSET, _MAGIC = 8, b"DUCK"
 
+_HEAD_BYTES = 3 * 4096  # before the blocks
+_BYTES = """
+SELECT size.block_size * size.used_blocks
+FROM pragma_database_size() AS size JOIN duckdb_databases() AS db USING (database_name)
+WHERE db.path = $path
+"""
+
+
+class Damaged(AnalyzerError):
+    """A store is not whole, or cannot be read."""
+
+
+def _is_damage(error: duckdb.Error) -> bool:
+    kinds = (duckdb.IOException, duckdb.FatalException, duckdb.SerializationException)
+    return isinstance(error, kinds) or "orrupt" in str(error)
+
 
 class FileStore:
     """A DuckDB file; see `Store`."""
@@ -120,7 +136,9 @@ class FileStore:
             try:
                 self._check(connection)
                 yield connection
-            except duckdb.IOException as error:
+            except duckdb.Error as error:
+                if not _is_damage(error):
+                    raise
                 raise self._damaged(error) from error
             finally:
                 connection.close()
@@ -135,11 +153,21 @@ class FileStore:
     def _check(self, connection: Connection) -> None:
         try:
             check_version(connection, self.path)
+            wanted = connection.execute(_BYTES, {"path": str(self.path)}).fetchall()
         except duckdb.Error as error:
             raise self._damaged(error) from error
+        # DuckDB itself sees that a part is missing only when somebody reads it. What is in the log
+        # beside the file is counted too.
+        if not wanted or self.path.with_name(self.path.name + ".wal").exists():
+            return
+        least, size = _HEAD_BYTES + wanted[0][0], self.path.stat().st_size
+        if size < least:
+            raise Damaged(
+                f"{self.path} is cut off: it has {size} of {least} bytes. Restore it from a copy."
+            )
 
     def _damaged(self, error: duckdb.Error) -> AnalyzerError:
-        return AnalyzerError(f"{self.path} is damaged: {first_line(error)} Restore it from a copy.")
+        return Damaged(f"{self.path} is damaged: {first_line(error)} Restore it from a copy.")
 
     def _connected(self, connect: Callable[[], Connection], patience_s: float) -> Connection:
         self._refuse_other_files()
@@ -156,7 +184,7 @@ class FileStore:
                         f"{self.path} is in use by another process ({first_line(error)}) and "
                         f"stayed so for {patience_s:.0f} s; try again when it has finished."
                     ) from error
-                raise AnalyzerError(
+                raise Damaged(
                     f"{self.path} cannot be opened as a store: {first_line(error)} "
                     "Name another file with --db, or restore it from a copy."
                 ) from error
@@ -169,7 +197,7 @@ class FileStore:
         except OSError:
             return  # DuckDB says why
         if head and head[_MAGIC_OFFSET:] != _MAGIC:
-            raise AnalyzerError(
+            raise Damaged(
                 f"{self.path} cannot be opened as a store: it is {_kind(head)}, no DuckDB file. "
                 "Name another file with --db, or restore it from a copy."
             )

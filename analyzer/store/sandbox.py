@@ -29,7 +29,7 @@ from analyzer.store.store import SANDBOX_MEMORY, Connection, Store
 Format = Literal["table", "csv", "json", "parquet"]
 
 WIDEST_CELL = 80
-_BATCH_ROWS = 8_192
+_BATCH_ROWS, _BATCH_CELLS = 8_192, 100_000
 _NUMBERS = ("int", "uint", "double", "float", "decimal")
 _LOOK_S = 0.05
 
@@ -171,7 +171,8 @@ def write_table(table: pa.Table, form: Format, stream: IO[Any]) -> None:
 
 def rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     """Rows as plain values: whole numbers as int, bytes as hex text."""
-    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+    most = max(1, min(_BATCH_ROWS, _BATCH_CELLS // max(1, table.num_columns)))
+    for batch in table.to_batches(max_chunksize=most):
         columns = cast("list[pa.Array[Any]]", batch.columns)  # pyright: ignore[reportUnknownMemberType]
         yield from zip(
             *([_value(v) for v in column.to_pylist()] for column in columns), strict=True
@@ -197,6 +198,18 @@ def _write_json(table: pa.Table, stream: IO[str]) -> None:
         stream.write(f"{separator}\n{_json(record)}")
         separator = ","
     stream.write("[]\n" if separator == "[" else "\n]\n")
+
+
+def write_answer(table: pa.Table, truncated: bool, stream: IO[str]) -> None:
+    """Write rows as the API answers: columns, types, rows as lists, whether there were more."""
+    names, kinds = _json(table.column_names), _json(_types(table))
+    stream.write(f'{{"columns":{names},"types":{kinds},"rows":')
+    separator = "["
+    for row in rows(table):
+        stream.write(separator + _json(list(row)))
+        separator = ","
+    stream.write("[" if separator == "[" else "")
+    stream.write(f'],"truncated":{_json(truncated)}}}')
 
 
 def _json(value: Any) -> str:

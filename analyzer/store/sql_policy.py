@@ -6,7 +6,7 @@ not know of is refused here, by the parts of the statement as DuckDB's own parse
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, cast
 
@@ -24,9 +24,18 @@ _MAKING_ROWS = frozenset(("unnest", "range", "generate_series", "repeat", "repea
 
 _LAKE_CATALOGS = frozenset(("", "lake", "system", "temp"))
 
-_SHARED_SCHEMAS = frozenset(("", "main", "store", "information_schema"))
-_SHARED_CATALOGS = frozenset(("", "store"))
-_SHARED_NO_TABLES = ("duckdb_", "pg_", "pragma_", "sqlite_")
+_STORES = ("store", "lake")  # what a store is attached as
+_LISTINGS = frozenset(("information_schema.tables", "information_schema.columns"))
+# What SHOW alone lists; beside these it is given a table.
+_SHOWN = frozenset(('"tables"', "__show_tables_expanded"))
+# Of a store, and of DuckDB itself, which a name may mean as well.
+_KNOWN_TABLES = """
+SELECT lower(table_name), database_name = ANY($stores) AND schema_name = 'main' AND NOT internal
+FROM duckdb_tables()
+UNION ALL
+SELECT lower(view_name), database_name = ANY($stores) AND schema_name = 'main' AND NOT internal
+FROM duckdb_views()
+"""
 _SHARED_NO_FUNCTIONS = frozenset(
     (
         "getenv",
@@ -74,10 +83,14 @@ def check(connection: Connection, sql: str, *reach: Reach) -> None:
         duckdb.Error: It cannot be parsed.
     """
     _check_kind(connection, sql)
+    refusals: dict[Reach, Callable[[], Callable[[Part], str | None]]] = {
+        Reach.LAKE: lambda: _beyond_lake,
+        Reach.SHARED: lambda: _Tables(connection, _parts(connection, sql)).beyond,
+    }
     for kind in reach:
-        refused = _REFUSALS.get(kind)
-        if refused is None:
+        if kind not in refusals:
             continue
+        refused = refusals[kind]()
         for part in _parts(connection, sql):
             if what := refused(part):
                 raise AnalyzerError(
@@ -155,25 +168,46 @@ def _beyond_lake(part: Part) -> str | None:
     return None
 
 
-def _beyond_tables(part: Part) -> str | None:
-    """What reads settings, catalog or environment of the process that answers."""
-    kind = part.get("type")
-    if kind == "TABLE_FUNCTION":
-        return _table_function(part)
-    if kind == "BASE_TABLE":
-        schema, catalog = (str(part.get(k, "")).lower() for k in ("schema_name", "catalog_name"))
-        table = str(part.get("table_name", ""))
-        if (
-            schema not in _SHARED_SCHEMAS
-            or catalog not in _SHARED_CATALOGS
-            or table.startswith(_SHARED_NO_TABLES)
+class _Tables:
+    """The tables that a statement of an untrusted client may name: those of the store, and what the
+    statement itself defines. A name is allowed by what it means, not by how it is spelt.
+    """
+
+    def __init__(self, connection: Connection, parts: Iterator[Part]) -> None:
+        known = connection.execute(_KNOWN_TABLES, {"stores": list(_STORES)}).fetchall()
+        self._own = {name for name, is_own in known if is_own}
+        others = {name for name, _ in known} - self._own
+        # Where a WITH is out of sight, its name would mean the table of DuckDB.
+        self._defined = {name for part in parts for name in _defined(part)} - others
+
+    def beyond(self, part: Part) -> str | None:
+        """What reads settings, catalog or environment of the process that answers."""
+        kind = part.get("type")
+        if kind == "TABLE_FUNCTION":
+            return _table_function(part)
+        if kind == "BASE_TABLE" or (
+            kind == "SHOW_REF" and part["table_name"] and part["table_name"] not in _SHOWN
         ):
-            return f"the table {'.'.join(filter(None, (catalog, schema, table)))}"
+            path = [
+                str(part.get(key, "")).lower()
+                for key in ("catalog_name", "schema_name", "table_name")
+            ]
+            name = ".".join(filter(None, path))
+            return None if self._is_allowed(name) else f"the table {name}"
+        name = str(part.get("function_name", "")).lower()
+        if name in _SHARED_NO_FUNCTIONS or name.startswith(_SHARED_NO_PREFIXES):
+            return f"the function {name}"
         return None
-    name = str(part.get("function_name", "")).lower()
-    if name in _SHARED_NO_FUNCTIONS or name.startswith(_SHARED_NO_PREFIXES):
-        return f"the function {name}"
-    return None
+
+    def _is_allowed(self, name: str) -> bool:
+        if name in self._defined or name in _LISTINGS:
+            return True
+        place, _, table = name.rpartition(".")
+        homes = ("", "main", *_STORES, *(f"{store}.main" for store in _STORES))
+        return place in homes and table in self._own
 
 
-_REFUSALS = {Reach.LAKE: _beyond_lake, Reach.SHARED: _beyond_tables}
+def _defined(part: Part) -> Iterator[str]:
+    """Names that a part defines by WITH."""
+    for entry in part.get("cte_map", {}).get("map", ()):
+        yield str(entry["key"]).lower()

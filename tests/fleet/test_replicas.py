@@ -381,7 +381,8 @@ def test_an_identity_provider_with_other_teams_is_refused_on_a_lake(
 ) -> None:
     provider = lake.with_name("oidc.toml")
     provider.write_text(
-        '[auth]\nredirect_uri = "http://localhost/oauth2callback"\ncookie_secret = "c"\n'
+        '[auth]\nredirect_uri = "http://localhost/oauth2callback"\ncookie_secret = "'
+        f'{"c" * 32}"\n'
         'client_id = "i"\nclient_secret = "s"\nserver_metadata_url = "http://localhost/x"\n'
         '[hostbound.teams]\n"ada@example.com" = "perf"\n'
     )

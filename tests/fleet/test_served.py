@@ -59,7 +59,7 @@ def server(filled: Path) -> Iterator[Callable[..., Any]]:
     port = free_port()
     command = [sys.executable, "-m", "analyzer.cli", "serve", "--db", str(filled), "--no-pages"]
     process = subprocess.Popen(
-        [*command, "--port", str(port)],
+        [*command, "--local", "--port", str(port)],
         cwd=filled.parent,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
@@ -112,7 +112,8 @@ def test_a_server_starts_on_a_lake_without_tables_and_refuses_one_that_is_down(
     started: list[Any] = []
     monkeypatch.setattr(serve, "_run", lambda *given: started.append(given))
 
-    assert cli.main(["serve", "--no-pages", "--port", "0", "--db", str(make_lake())]) == 0
+    options = ("--no-pages", "--local", "--port", "0")
+    assert cli.main(["serve", *options, "--db", str(make_lake())]) == 0
     assert len(started) == 1
 
     capsys.readouterr()

@@ -125,6 +125,14 @@ def test_a_server_that_others_reach_needs_a_way_to_log_in(tmp_path: Path) -> Non
     assert "token create" in line
 
 
+def test_a_server_that_a_proxy_may_serve_needs_a_way_to_log_in(tmp_path: Path) -> None:
+    """A proxy that rewrites `Host` cannot be told from somebody at the machine."""
+    line = serve_refused("--data", str(tmp_path / "data"))
+
+    assert "token create" in line
+    assert "--local" in line
+
+
 def test_a_server_that_others_reach_asks_for_a_token(tmp_path: Path) -> None:
     data = tmp_path / "data"
     token = make_token(data)
@@ -318,10 +326,40 @@ def test_the_login_leads_to_this_server_only(
         assert not location.startswith(("//", "/\\"))
 
 
-def test_a_form_of_another_site_does_not_log_in(team_server: tuple[TeamServer, str, str]) -> None:
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_form_of_another_site_does_not_log_in(
+    team_server: tuple[TeamServer, str, str], headers: dict[str, str]
+) -> None:
     server, reads, _ = team_server
-    with server.client(headers={"Origin": "http://evil.example"}) as browser:
+    with server.client(headers=headers) as browser:
         assert browser.post("/login", data={"token": reads}).status_code == 403
+
+
+def test_a_page_takes_files_of_those_who_may_upload_only(
+    team_server: tuple[TeamServer, str, str],
+) -> None:
+    server, reads, _ = team_server
+    with server.client() as browser:
+        browser.post("/login", data={"token": reads})
+        answer = browser.put("/_stcore/upload_file/session/file", content=b"x")
+    assert answer.status_code == 401
+    assert "upload" in answer.json()["detail"]
+
+
+def test_a_login_through_tls_is_kept_from_plain_connections(
+    team_server: tuple[TeamServer, str, str],
+) -> None:
+    server, reads, _ = team_server
+    with server.client(headers={"X-Forwarded-Proto": "https"}) as browser:
+        assert "Secure" in browser.post("/login", data={"token": reads}).headers["set-cookie"]
 
 
 # -- the store of this machine

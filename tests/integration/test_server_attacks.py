@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import socket
 import sqlite3
 import tarfile
 import zipfile
@@ -152,6 +153,32 @@ def test_a_team_neither_sees_nor_touches_the_runs_of_another(site: Site) -> None
     names = site.other.post("/api/v1/sql", json={"sql": "SELECT name FROM runs"}).json()["rows"]
     assert [RUN_OF_PERF] not in names
     assert site.perf.get(f"/api/v1/runs/{run}").status_code == 200
+
+
+def test_a_body_of_two_lengths_is_refused_and_its_connection_ended(site: Site) -> None:
+    """A proxy may take the one and the server the other: what is left would be a request."""
+    address, _, port = site.server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((address, int(port))) as connection:
+        connection.sendall(
+            b"POST /api/v1/sql HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        said = b""
+        while piece := connection.recv(4096):
+            said += piece
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs?modell=x", "/runs/latest/report?fromat=text", "/compare?rnu=a", "/usage?a=1"]
+)
+def test_a_parameter_that_is_none_is_refused(site: Site, path: str) -> None:
+    answer = site.perf.get(f"/api/v1{path}")
+
+    assert answer.status_code == 422
+    assert "query parameter" in answer.text or "Field required" in answer.text
 
 
 def test_the_same_content_is_uploaded_by_each_team_for_itself(site: Site) -> None:
@@ -497,6 +524,17 @@ def test_deeply_nested_json_is_refused(site: Site) -> None:
         "SELECT 1; DELETE FROM runs",
         "SELECT * FROM duckdb_settings()",
         "SELECT * FROM duckdb_databases()",
+        "SELECT path FROM Duckdb_databases",
+        'SELECT path FROM "DUCKDB_DATABASES"',
+        "SELECT path FROM main.DuckDB_Databases",
+        "SELECT path FROM system.main.duckdb_databases",
+        "SUMMARIZE DUCKDB_SETTINGS",
+        "SHOW Duckdb_databases",
+        "SHOW DATABASES",
+        "SELECT * FROM Sqlite_Master",
+        "SELECT * FROM Pragma_Database_List",
+        "SELECT * FROM information_schema.schemata",
+        "SELECT a.path FROM (WITH Duckdb_databases AS (SELECT 1) SELECT 1), Duckdb_databases a",
         "SELECT * FROM duckdb_secrets()",
         "SELECT * FROM pg_catalog.pg_settings",
         "SELECT * FROM system.information_schema.tables",

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from analyzer import queries
@@ -187,3 +188,53 @@ def test_readers_are_answered_while_runs_are_committed(folder: Folder) -> None:
         assert len(client.run_ids()) == 9
     folder.server.stop()
     folder.assert_sound()
+
+
+def test_a_commit_that_hangs_is_stopped_and_the_run_stored_later(folder: Folder) -> None:
+    """Here another process holds the file; the server's readers of the team wait meanwhile."""
+    content = trace_bytes(seed=1)
+    folder.server.start("--commit-seconds", "0.5")
+    with folder.server.client(folder.token) as client:
+        client.upload(trace_bytes())
+        with duckdb.connect(str(folder.team / "store.duckdb")):
+            client.send_bytes(client.announce(content).json()["url"], content)
+            wait_for(lambda: folder.server.event("commit stopped"), "the end of the commit")
+            folder.server.stop()
+    folder.server.start()
+    with folder.server.client(folder.token) as client:
+        job = client.job_of(content)
+        if job["state"] == "failed":  # each of its attempts met the other process
+            assert client.post(f"/api/v1/jobs/{job['id']}/retry").status_code == 200
+            job = client.job_of(content)
+        assert job["state"] == "done"
+        assert len(client.run_ids()) == 2
+    folder.server.stop()
+    folder.assert_sound()
+
+
+@pytest.mark.parametrize("left", [0, 12_388, -4_096])
+def test_one_teams_damaged_store_is_that_teams_trouble_alone(folder: Folder, left: int) -> None:
+    other = make_token(folder.data, "other")
+    folder.server.start()
+    for token in (folder.token, other):
+        with folder.server.client(token) as client:
+            client.upload(trace_bytes(400))
+    folder.server.stop()
+    store = folder.team / "store.duckdb"
+    os.truncate(store, left if left >= 0 else store.stat().st_size + left)
+
+    folder.server.start()
+    content = trace_bytes(seed=3)
+    with folder.server.client(other) as client:
+        assert client.upload(content)["state"] == "done"
+        assert len(client.run_ids()) == 2
+    with folder.server.client(folder.token) as client:
+        for path in ("runs", "runs/latest/report"):
+            answer = client.get(f"/api/v1/{path}")
+            assert answer.status_code == 503
+            assert "damaged" in answer.json()["detail"]
+            assert str(folder.data) not in answer.text
+        job = client.upload(content)
+        assert job["state"] == "failed"
+        assert str(folder.data) not in job["error"]
+    assert (folder.team / "blobs" / sha256(content)).read_bytes() == content

@@ -21,7 +21,15 @@ from analyzer.reports import comparison, report
 from analyzer.server.check import check
 from schemas import packing
 from support.rank_traces import three_ranks, write_ranks
-from support.team_server import TeamClient, TeamServer, make_token, packed, sha256, trace_bytes
+from support.team_server import (
+    TeamClient,
+    TeamServer,
+    analyzer,
+    make_token,
+    packed,
+    sha256,
+    trace_bytes,
+)
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -333,3 +341,31 @@ def test_comparing_needs_two_different_runs_that_are_there(client: TeamClient) -
     assert client.get("/api/v1/compare?runs=one,two").status_code == 404
     assert client.get("/api/v1/compare?runs=" + ",".join(["one"] * 50)).status_code == 422
     assert client.get("/api/v1/compare").status_code == 422
+
+
+def test_the_command_line_says_of_a_server_what_it_says_of_a_store(
+    server: TeamServer, tmp_path: Path, samples_dir: Path
+) -> None:
+    token = make_token(server.data, "remote")
+    folders = [samples_dir / EAGER, samples_dir / GRAPH]
+    with server.client(token) as client:
+        for folder in folders:
+            client.upload(packed(folder))
+    db = ("--db", str(tmp_path / "runs.duckdb"))
+    analyzer("ingest", *map(str, folders), *db)
+    for command, code in (
+        (("report", EAGER), 0),
+        (("predict", EAGER, "--what", "graphs", "--json"), 0),
+        (("compare", EAGER, GRAPH, "--fail-if", "launches > -100%"), 1),
+        (("sql", "SELECT name, model FROM runs ORDER BY name", "--format", "csv"), 0),
+    ):
+        local = analyzer(*command, *db)
+        asked = analyzer(*command, "--server", server.url, HOSTBOUND_TOKEN=token)
+        assert (asked.returncode, asked.stdout) == (code, local.stdout), asked.stderr
+        assert asked.stderr == local.stderr
+
+    for path in ("nowhere", ""):
+        refused = analyzer("report", path, "--server", server.url, HOSTBOUND_TOKEN=token)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+    assert "HOSTBOUND_TOKEN" in analyzer("report", "--server", server.url).stderr

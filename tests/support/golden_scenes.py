@@ -360,7 +360,7 @@ def _openapi(scene: Scene, folder: Path) -> Outputs:
     program = f"import sys; from {module} import {function} as main; sys.exit(main())"
     options = ("--port", "0", "--workers", "1", "--no-pages")
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", "--data", "data", *options],
+        [sys.executable, "-c", program, "serve", "--data", "data", "--local", *options],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stderr=subprocess.PIPE,
         text=True,

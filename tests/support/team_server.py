@@ -161,6 +161,7 @@ class TeamServer:
                 *(("--port", str(self.port)) if "--port" not in given else ()),
                 *(("--workers", "1") if "--workers" not in given else ()),
                 *(("--no-pages",) if "--pages" not in given else ()),
+                *(("--local",) if "--host" not in given else ()),
                 *(option for option in given if option != "--pages"),
             ],
             cwd=ROOT,
@@ -291,9 +292,8 @@ class TeamClient(httpx.Client):
     def __init__(self, url: str, token: str | None = None, **options: Any) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         headers |= options.pop("headers", {})
-        super().__init__(
-            base_url=url, headers=headers, timeout=PATIENCE_S, trust_env=False, **options
-        )
+        options = {"timeout": PATIENCE_S, **options}
+        super().__init__(base_url=url, headers=headers, trust_env=False, **options)
 
     def announce(self, content: bytes, **fields: Any) -> httpx.Response:
         body = {"sha256": sha256(content), "size": len(content), **fields}
@@ -301,7 +301,7 @@ class TeamClient(httpx.Client):
 
     def send_bytes(self, url: str, content: bytes, offset: int = 0) -> httpx.Response:
         return self.patch(
-            url,
+            str(self.base_url.join(url)),
             content=content,
             headers={
                 "Content-Type": "application/offset+octet-stream",

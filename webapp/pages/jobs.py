@@ -49,7 +49,11 @@ def shown(jobs: list[Job]) -> pl.DataFrame:
 @st.fragment(run_every=LOOK_S)
 def live() -> None:
     """The list, as it is now."""
-    hosted = session.hosted()
+    try:
+        hosted = session.hosted()
+    except HostboundError as error:  # the login has ended since the page was opened
+        st.error(format.plain(str(error)), icon=":material/error:")
+        return
     if hosted is None:
         st.info("Uploads wait here on a server: start one with `analyzer serve`.")
         return

@@ -20,6 +20,7 @@ import msgspec
 from analyzer.errors import AnalyzerError
 from analyzer.server.layout import check_team
 
+_SHORTEST_SECRET = 32
 _ASKED = ("redirect_uri", "cookie_secret", "client_id", "client_secret", "server_metadata_url")
 
 
@@ -66,4 +67,9 @@ def read(path: Path) -> Provider:
         check_team(team)
     if missing := [key for key in _ASKED if not found.auth.get(key)]:
         raise AnalyzerError(f"{path} lacks {', '.join(missing)} in [auth].")
+    if len(str(found.auth["cookie_secret"])) < _SHORTEST_SECRET:
+        raise AnalyzerError(
+            f"cookie_secret in [auth] of {path} can be guessed: give {_SHORTEST_SECRET} random "
+            "characters or more, e.g. of `openssl rand -hex 32`."
+        )
     return found

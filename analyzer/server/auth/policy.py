@@ -27,13 +27,15 @@ class AccessPolicy:
     """Who is let in. Headers are asked for by names in lower case.
 
     Attributes:
-        is_loopback: The server listens on this machine only.
+        is_local: The server listens on this machine only, and whoever started it says that no
+            proxy passes requests of others on to it: one that rewrites `Host` cannot be told
+            from somebody who sits here.
         open_by_order: `--no-login-i-know`: everybody who reaches it is let in.
         local_secret: What the command line of this machine's owner shows; None without `--db`.
         oidc: The identity provider by which people log in at the pages, if there is one.
     """
 
-    is_loopback: bool = True
+    is_local: bool = True
     open_by_order: bool = False
     local_secret: str | None = None
     oidc: Provider | None = None
@@ -42,7 +44,7 @@ class AccessPolicy:
         """Whether a request without a token is refused. From the first token on, it is."""
         if self.open_by_order:
             return False
-        return not self.is_loopback or self.oidc is not None or tokens.any()
+        return not self.is_local or self.oidc is not None or tokens.any()
 
     def admits_without_login(self, headers: Mapping[str, str]) -> bool:
         """Whether a request without login was meant for this server by the one who sits here.

@@ -32,6 +32,10 @@ from analyzer.store.lake_file import read_lake_file
 from schemas.extras import require
 
 PATIENCE_S = 10.0
+_LOST = (
+    "If there were some, put them back from a backup; else make a token first: `analyzer token "
+    "create`."
+)
 _AGAIN_S = 0.2
 _T = TypeVar("_T")
 
@@ -100,6 +104,11 @@ class Database:
         with self._errors():
             return self._again(ask)
 
+    def write(self, statement: Executable) -> None:
+        """Execute a change within the transaction of this thread."""
+        connection: Connection = self._mine.connection
+        connection.execute(statement)
+
     def row(self, statement: Executable, **values: Any) -> Row[Any] | None:
         """The first row, if there is one; raises Unreachable."""
         found = self.rows(statement, **values)
@@ -160,10 +169,7 @@ class Database:
             if version is None and make:
                 version = self._again(self._make)
         if version is None:
-            raise AnalyzerError(
-                f"{self._place} has no server's tokens and jobs yet; make a token first: `analyzer "
-                f"token create --db {self._place} --scope admin`."
-            )
+            raise AnalyzerError(f"{self._place} has no server's tokens and jobs. {_LOST}")
         if version != tables.VERSION:
             schema = self.engines.schema
             what = f"the schema {schema} of {self._place}" if schema else self._place
@@ -242,27 +248,35 @@ def open_database(layout: Layout, make: bool = True) -> Database:
         AnalyzerError: It is not there, cannot be opened, or is of another version.
     """
     if layout.lake is None:
-        if not make:
-            layout.check()
-        return open_sqlite(layout.database)
+        return open_sqlite(layout.database, make)
     require("fleet", "psycopg")
     found = read_lake_file(layout.lake)
     return open_postgres(found.catalog, f"{found.schema}_server", str(layout.lake), make)
 
 
-def open_sqlite(path: Path) -> Database:
-    """The file, made if it is not there.
+def open_sqlite(path: Path, make: bool = True) -> Database:
+    """The file.
+
+    Args:
+        make: Make it if it is not there, or has no tables.
 
     Raises:
-        AnalyzerError: It cannot be opened, or is of another version.
+        AnalyzerError: It is not there, cannot be opened, or is of another version.
     """
+    if not path.exists() and not make:
+        raise AnalyzerError(
+            f"{path.parent} is no folder of a server: it has no {path.name}. {_LOST}"
+        )
     database = Database(connect.sqlite(path), str(path))
     try:
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        database.prepare(make=True)
+        database.prepare(make)
     except (OSError, sqlite3.Error) as error:
         raise AnalyzerError(f"{path} cannot be opened: {error}.") from error
+    except AnalyzerError:
+        database.close()
+        raise
     return database
 
 

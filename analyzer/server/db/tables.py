@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Dialect,
@@ -100,6 +101,7 @@ uploads = Table(
     Column("state", PlainText, nullable=False),  # incomplete or stored
     Column("created_at", Double, nullable=False),
     UniqueConstraint("team", "sha256"),
+    Index("uploads_by_state", "team", "state"),
 )
 
 jobs = Table(
@@ -121,10 +123,37 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("server", Integer),  # which one runs it, of those that share a database
+    Column("interrupted", Integer, nullable=False, default=0),  # by the end of its server
     Index("jobs_by_state", "state", "team", "seq"),
     Index("jobs_by_claim", "team", "claim"),
     Index("jobs_by_team", "team", "seq"),
     Index("jobs_by_sha256", "team", "sha256", "seq"),
+    sqlite_autoincrement=True,
+)
+
+run_labels = Table(
+    "run_labels",
+    metadata,
+    Column("team", PlainText, primary_key=True),
+    Column("run_id", PlainText, primary_key=True),
+    Column("tags", JsonText, nullable=False),
+    Column("note", PlainText),
+    Column("owner", PlainText),
+    Column("is_baseline", Boolean, nullable=False),
+    Column("archived_at", Double),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", _NUMBER, primary_key=True),
+    Column("team", PlainText, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("by", PlainText, nullable=False),  # a token's id
+    Column("action", PlainText, nullable=False),
+    Column("what", PlainText, nullable=False),  # the id of a run or token
+    Column("detail", JsonText, nullable=False),
+    Index("audit_by_team", "team", "seq"),
     sqlite_autoincrement=True,
 )
 

@@ -26,6 +26,7 @@ Admin = Annotated[Principal, Depends(needs("admin"))]
 def create(body: messages.NewToken, request: Request, who: Admin) -> dict[str, Any]:
     service = service_of(request)
     text, token = service.tokens.create(who.team, body.scopes, body.name, body.expires_days)
+    service.labels.note(who, "token created", token.id, {"scopes": token.scopes})
     service.log("token created", team=who.team, token=token.id, scopes=token.scopes)
     return {**dataclasses.asdict(token), "token": text}
 
@@ -50,5 +51,6 @@ def revoke(token_id: str, request: Request, who: Admin) -> dict[str, Any]:
     service = service_of(request)
     if not service.tokens.revoke(token_id, who.team):
         raise HTTPException(404, "there is no such token.")
+    service.labels.note(who, "token revoked", token_id, {})
     service.log("token revoked", team=who.team, token=token_id)
     return {"deleted": token_id}

@@ -37,7 +37,8 @@ class AgentTools:
         who = await needs("read")(Request(scope, receive))
         turn = _TEAM.set(who.team)
         try:
-            await self._app(scope, receive, send)
+            async with scope["app"].state.shares.place(who.team):
+                await self._app(scope, receive, send)
         finally:
             _TEAM.reset(turn)
 

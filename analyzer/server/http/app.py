@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-import traceback
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from analyzer.errors import AnalyzerError, Unreachable
-from analyzer.server.http import admin, jobs, messages, runs
+from analyzer.server.http import admin, jobs, labels, messages, runs
 from analyzer.server.http import uploads as upload_routes
-from analyzer.server.http.access import needs
+from analyzer.server.http.access import in_thread, needs
+from analyzer.server.http.shares import Busy, Shares
+from analyzer.server.logs import fault
 from analyzer.server.service import Service
 from analyzer.server.uploads import quotas, uploads
+from analyzer.store.file import Damaged
 from schemas.errors import HostboundError
 from schemas.extras import missing
 
@@ -37,7 +38,9 @@ _STATUS: dict[type[HostboundError], int] = {
     quotas.TooMuchStored: 507,
     quotas.TooManyQueued: 429,
     Unreachable: 503,
+    Busy: 503,
 }
+_DAMAGED = "the team's store is damaged; the server's log says how. Originals are kept."
 _FULL = "the server's disk is full; nothing was lost that it acknowledged."
 
 
@@ -65,7 +68,8 @@ def build(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for module in (upload_routes, jobs, runs, admin):
+    app.state.shares = Shares(service.limits.read_patience_seconds)
+    for module in (upload_routes, jobs, runs, labels, admin):
         app.include_router(module.router, prefix=PREFIX)
     if agents is not None:
         app.mount(f"{PREFIX}/mcp", agents)
@@ -82,17 +86,17 @@ def _agents(service: Service) -> AgentTools:
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:  # needs no thread: all may be held
         return {"status": "alive"}
 
-    def ready() -> JSONResponse:
-        good = service.ready.is_set() and service.workers.alive() > 0 and service.database.answers()
+    async def ready() -> JSONResponse:
+        good = await in_thread(service.is_ready)
         return JSONResponse({"status": "ready" if good else "not ready"}, 200 if good else 503)
 
     async def metrics(request: Request) -> Response:
-        if await run_in_threadpool(service.needs_login):
+        if await in_thread(service.needs_login):
             await needs("read")(request)
-        text = await run_in_threadpool(service.metrics.text)
+        text = await in_thread(service.metrics.text)
         return Response(text, media_type=service.metrics.content_type)
 
     app.add_api_route("/healthz", health, include_in_schema=False)
@@ -100,31 +104,44 @@ def _add_health(app: FastAPI, service: Service) -> None:
     app.add_api_route("/metrics", metrics, include_in_schema=False)
 
 
+def said(
+    status: int, detail: str, request: Request, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error."""
+    request_id = request.scope.get("hostbound", {}).get("id")
+    content = messages.problem(status, detail, request_id)
+    return JSONResponse(content, status, headers, media_type=messages.PROBLEM)
+
+
 def _add_errors(app: FastAPI, service: Service) -> None:
-    async def refused(_: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HostboundError)
         code = next((c for kind, c in _STATUS.items() if isinstance(error, kind)), 422)
-        again = isinstance(error, (uploads.Busy, Unreachable))
+        again = isinstance(error, (uploads.Busy, Unreachable, Busy))
         headers = {"Retry-After": "1"} if again else None
         if isinstance(error, quotas.TooManyQueued):
             headers = {"Retry-After": str(quotas.WAIT_S)}
-        return JSONResponse({"detail": str(error)}, code, headers=headers)
+        return said(code, str(error), request, headers)
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def damaged(request: Request, error: Exception) -> Response:
+        service.log("store is damaged", error=str(error))
+        return said(503, _DAMAGED, request)
+
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, StarletteHTTPException)
         headers = getattr(error, "headers", None)
-        return JSONResponse({"detail": str(error.detail)}, error.status_code, headers=headers)
+        return said(error.status_code, str(error.detail), request, headers)
 
-    async def invalid(_: Request, error: Exception) -> Response:
+    async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first: dict[str, Any] = error.errors()[0]
         place = ".".join(str(part) for part in first.get("loc", ())[1:])
         text = f"{place}: {first.get('msg')}" if place else str(first.get("msg"))
-        return JSONResponse({"detail": " ".join(text.split())[:300]}, 422)
+        return said(422, " ".join(text.split())[:300], request)
 
     async def sqlite(request: Request, error: Exception) -> Response:
         if "full" in str(error):
-            return JSONResponse({"detail": _FULL}, 507)
+            return said(507, _FULL, request)
         return await broken(request, error)
 
     async def os_error(request: Request, error: Exception) -> Response:
@@ -132,19 +149,19 @@ def _add_errors(app: FastAPI, service: Service) -> None:
             with uploads.disk_errors():
                 raise error
         except uploads.DiskFull:
-            return JSONResponse({"detail": _FULL}, 507)
+            return said(507, _FULL, request)
         except OSError:
             return await broken(request, error)
 
     async def broken(request: Request, error: Exception) -> Response:
-        lines = traceback.format_exception(error)
         request_id = request.scope.get("hostbound", {}).get("id")
-        service.log("request failed", id=request_id, traceback="".join(lines))
+        service.log("request failed", id=request_id, **fault(error))
         text = f"the server failed; its log has the cause under {request_id}."
-        return JSONResponse({"detail": text}, 500)
+        return said(500, text, request)
 
     app.add_exception_handler(HostboundError, refused)
     app.add_exception_handler(AnalyzerError, refused)
+    app.add_exception_handler(Damaged, damaged)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(StarletteHTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)
@@ -168,10 +185,9 @@ def _describe(app: FastAPI) -> None:
             error = {"$ref": f"#/components/schemas/{messages.Error.__name__}"}
             for path in schema["paths"].values():
                 for operation in path.values():
-                    if "422" in operation["responses"]:
-                        operation["responses"]["422"]["content"] = {
-                            "application/json": {"schema": error}
-                        }
+                    for code, answer in operation["responses"].items():
+                        if code >= "400":
+                            answer["content"] = {messages.PROBLEM: {"schema": error}}
         return app.openapi_schema or {}
 
     app.openapi = openapi

@@ -10,12 +10,12 @@ import html
 import math
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from analyzer.server.auth.principal import SESSION_COOKIE
 from analyzer.server.auth.tokens import SESSION_SECONDS
+from analyzer.server.http.access import in_thread
 from analyzer.server.service import Service
 
 LOGIN = "/login"
@@ -60,6 +60,16 @@ def _local(base: str, target: str) -> str:
     return target if fine and target.isprintable() and target.startswith(base) else f"{base}/"
 
 
+def _is_own_form(request: Request) -> bool:
+    """Whether a form was sent by a page of this server, or by no browser: those name where the form
+    was, and say "null" where a foreign page hides it.
+    """
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        return False
+    return site in (None, "same-origin", "none")
+
+
 async def answer(service: Service, request: Request) -> Response:
     """The answer to a request for the login or the logout."""
     base: str = request.scope.get("root_path", "")
@@ -69,8 +79,7 @@ async def answer(service: Service, request: Request) -> Response:
         return _page(base, _local(base, request.query_params.get("next", "")))
     if request.method != "POST":
         return Response(status_code=405, headers={"Allow": "GET, POST"})
-    origin = request.headers.get("origin")
-    if origin not in (None, "null") and urlsplit(origin).netloc != request.headers.get("host"):
+    if not _is_own_form(request):
         return _page(base, f"{base}/", "That form was not of this server.", 403)
     body = (await request.body()).decode("utf-8", "replace")
     fields = {key: values[0] for key, values in parse_qs(body).items()}
@@ -79,11 +88,11 @@ async def answer(service: Service, request: Request) -> Response:
     wait = service.rate_limit.take(f"login {client}")
     if wait > 0:
         return _page(base, target, f"Too many tries; wait {math.ceil(wait)} s.", 429)
-    found = await run_in_threadpool(service.tokens.find, fields.get("token", "").strip())
+    found = await in_thread(service.tokens.find, fields.get("token", "").strip())
     if found is None or not found.may("read"):
         service.log("login refused", client=client)
         return _page(base, target, "That is no valid token with the scope read.", 401)
-    session = await run_in_threadpool(service.tokens.begin_session, found)
+    session = await in_thread(service.tokens.begin_session, found)
     service.log("login", team=found.team, token=found.token_id, client=client)
     response = RedirectResponse(target, 303, headers={"Cache-Control": "no-store"})
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
@@ -100,7 +109,7 @@ async def answer(service: Service, request: Request) -> Response:
 
 async def _logout(service: Service, request: Request) -> Response:
     if session := request.cookies.get(SESSION_COOKIE):
-        await run_in_threadpool(service.tokens.end_session, session)
+        await in_thread(service.tokens.end_session, session)
     base: str = request.scope.get("root_path", "")
     response = RedirectResponse(base + LOGIN, 303, headers={"Cache-Control": "no-store"})
     response.delete_cookie(SESSION_COOKIE)

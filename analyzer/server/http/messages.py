@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import http.client
+import json
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, field_validator
 
-from analyzer.queries.records import Kernel, ListedRun
+from analyzer.queries.records import Description, Kernel, ListedRun, Run, Trace
+from analyzer.server.labels import AuditEntry
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Tag = Annotated[str, StringConstraints(pattern=r"^[\w.:/+-]{1,100}$")]
 Format = Literal[
     "run-directory.tar",
     "run-directory.tar.gz",
@@ -23,13 +28,26 @@ Format = Literal[
     "trace.xplane.pb.gz",
     "trace.zip",
 ]
+PROBLEM = "application/problem+json"
+MOST_METADATA_BYTES = 16 << 10
 JobState = Literal["queued", "running", "done", "failed"]
 
 
 class Error(BaseModel):
-    """Why a request was refused, in one line."""
+    """Why a request was refused (RFC 9457): `detail` says it in one line."""
 
+    type: str
+    title: str
+    status: int
     detail: str
+    request_id: str | None = None
+
+
+def problem(status: int, detail: str, request_id: str | None = None) -> dict[str, Any]:
+    """An error as it is answered, of the media type PROBLEM."""
+    title = http.client.responses.get(status, "Error")
+    known: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
+    return {**known, "detail": detail, "request_id": request_id}
 
 
 class Announcement(BaseModel):
@@ -43,6 +61,13 @@ class Announcement(BaseModel):
     name: Line | None = None
     host: Line | None = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @field_validator("metadata")
+    @classmethod
+    def _is_small(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if len(json.dumps(value, default=str)) > MOST_METADATA_BYTES:
+            raise ValueError(f"it may have {MOST_METADATA_BYTES} bytes as JSON")
+        return value
 
 
 class Conversion(BaseModel):
@@ -116,11 +141,61 @@ class Usage(BaseModel):
     text: str
 
 
-class RunList(BaseModel):
-    """Runs, newest first; `total` counts those that the filters leave."""
+@dataclass(frozen=True)
+class LabelledRun(ListedRun):
+    """A run in a list, with what people say of it."""
 
-    runs: list[ListedRun]
+    tags: list[str]
+    note: str | None
+    owner: str | None
+    is_baseline: bool
+    archived_at: float | None
+
+
+class RunList(BaseModel):
+    """Runs in the order asked for; `total` counts those that the filters leave, `next` is the
+    `cursor` of the next page.
+    """
+
+    runs: list[LabelledRun]
     total: int
+    next: str | None
+
+
+class RunChange(BaseModel):
+    """What is to be changed; what is not given stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[Line, Field(min_length=1)] = ""
+    tags: Annotated[list[Tag], Field(max_length=50)] = Field(default_factory=list[str])
+    note: Annotated[str, StringConstraints(max_length=10_000)] | None = None
+    owner: Line | None = None
+    is_baseline: bool = False
+    archived: bool = False
+
+
+class AuditLog(BaseModel):
+    """Lines of the audit log; `next` is the `cursor` of the next page."""
+
+    entries: list[AuditEntry]
+    next: int | None
+
+
+def _with_json(kind: type[Any], **others: Any) -> Any:
+    """A record as a model: some of its fields, which hold JSON as text, as what they hold."""
+    hints = get_type_hints(kind)
+    types = {field.name: (hints[field.name], ...) for field in fields(kind)}
+    types |= {name: (other, ...) for name, other in others.items()}
+    make: Any = create_model
+    return make(f"Described{kind.__name__}", __doc__=kind.__doc__, **types)
+
+
+_Json = dict[str, Any] | list[Any] | None
+_DescribedTrace: Any = _with_json(Trace, metadata=_Json)
+_DescribedRun = _with_json(Run, manifest=_Json, trace_metadata=_Json, phases=_Json, versions=_Json)
+# What a run is and what it was read from.
+Described = _with_json(Description, run=_DescribedRun, traces=list[_DescribedTrace])
 
 
 class KernelList(BaseModel):

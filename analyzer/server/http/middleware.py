@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, cast
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from analyzer.errors import Unreachable
 from analyzer.server.auth.policy import OPEN
-from analyzer.server.http import login, timeouts
+from analyzer.server.http import login, messages, timeouts
+from analyzer.server.http.access import in_thread
 from analyzer.server.service import Service
 
 Message = MutableMapping[str, Any]
@@ -30,9 +31,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+# Others are counted as one: what clients make up must not become a label of a metric.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _API = ("/api", "/healthz", "/readyz", "/metrics")
 # The app's own scripts and icon: the same for everybody, asked for before anybody has logged in.
 _PUBLIC = ("/static/", "/favicon", "/_stcore/health")
+_REQUEST_ID = re.compile(r"[\w.:-]{8,64}", re.ASCII)
 _FILES = "/_stcore/upload_file/"
 _WHOLE_PATH = "hostbound.path"
 _HEADERS = [
@@ -49,10 +53,11 @@ _DRAINED_S = 2.0
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, closes: bool = False) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.closes = closes  # the connection
 
 
 class Middleware:
@@ -107,21 +112,22 @@ class Middleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
-        request_id = secrets.token_hex(8)
+        given = Headers(scope=scope).get("x-request-id", "")  # of a proxy, whose log has it too
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         known: dict[str, Any] = {"id": request_id}
         scope["hostbound"] = known
         status: int = 0
         path: str = scope["path"]
         is_api = path.startswith(_API)
         body = timeouts.TimedBody(receive, self._service.limits.slow_seconds)
-        too_slow = False
+        closes_after = False
 
         async def receiving() -> Message:
-            nonlocal too_slow
+            nonlocal closes_after
             try:
                 return await body.receive()
             except timeouts.TooSlow:
-                too_slow = True
+                closes_after = True
                 if is_api:  # an upload keeps what has come, as of a client that has gone
                     return {"type": "http.disconnect"}
                 raise _Refused(408, _TOO_SLOW) from None
@@ -135,7 +141,7 @@ class Middleware:
                 if status == 413 and not body.is_whole:
                     await _drain(receiving)  # and whoever goes on sending is not listened to
                     headers.append((b"connection", b"close"))
-                if too_slow:
+                if closes_after:
                     headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
@@ -151,6 +157,7 @@ class Middleware:
             else:
                 await self._to_pages(scope, receiving, sending)
         except _Refused as refused:
+            closes_after = closes_after or refused.closes
             if status == 0:
                 await _answer(sending, refused.status, refused.detail)
         except Unreachable as error:
@@ -164,13 +171,14 @@ class Middleware:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", None) or ("other" if is_api else "pages")
             metrics = self._service.metrics
-            metrics.requests.labels(scope["method"], route, status).inc()
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            metrics.requests.labels(method, route, status).inc()
             metrics.request_seconds.labels(route).observe(seconds)
             if is_api or _is_logged(status):
                 self._service.log(
                     "request",
                     id=request_id,
-                    method=scope["method"],
+                    method=scope["method"][:20],
                     path=path[:300],
                     status=status,
                     ms=round(seconds * 1e3, 1),
@@ -186,21 +194,22 @@ class Middleware:
     async def _to_pages(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._pages is None:
             raise _Refused(404, "this server has no pages; the API is under /api/v1.")
-        if not scope["path"].startswith(_PUBLIC) and not await self._may_see_pages(scope):
+        may = "upload" if _is_file(scope) else "read"
+        if not scope["path"].startswith(_PUBLIC) and not await self._may_see_pages(scope, may):
             if scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
                 wanted = quote(scope[_WHOLE_PATH])
                 query: str = scope.get("query_string", b"").decode("latin-1")
                 target = quote(f"{wanted}?{query}" if query else wanted, safe="")
                 await _redirect(send, f"{self._base_path}{login.LOGIN}?next={target}")
                 return
-            raise _Refused(401, "log in first.")
+            raise _Refused(401, f"log in first, with the scope {may}.")
         most = PAGE_UPLOAD_BYTES + (1 << 20)
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isdigit() or int(length) > most:
             raise _Refused(413, f"a page takes files of up to {PAGE_UPLOAD_BYTES} bytes.")
         await self._pages(_whole(scope), _bounded(receive, most), send)
 
-    async def _may_see_pages(self, scope: Scope) -> bool:
+    async def _may_see_pages(self, scope: Scope, may: str = "read") -> bool:
         service = self._service
         headers = Headers(scope=scope)
         if service.policy.oidc is not None:
@@ -208,13 +217,11 @@ class Middleware:
             # that, so these are for sessions of people who have been let in.
             path: str = scope["path"]
             return not path.startswith(_FILES) or path.split("/")[3] in service.admitted
-        if not await run_in_threadpool(service.needs_login):
+        if not await in_thread(service.needs_login):
             return service.policy.admits_without_login(headers)
         cookies = Request({**scope, "type": "http"}).cookies
-        found = await run_in_threadpool(
-            service.policy.identify, service.tokens, Headers({}), cookies, True
-        )
-        return found is not None and found is not OPEN and found.may("read")
+        found = await in_thread(service.policy.identify, service.tokens, Headers({}), cookies, True)
+        return found is not None and found is not OPEN and found.may("read") and found.may(may)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -239,6 +246,12 @@ class Middleware:
 def _whole(scope: Scope) -> Scope:
     """The request as the pages take it: with the path as it was asked for."""
     return {**scope, "path": scope[_WHOLE_PATH], "root_path": ""}
+
+
+def _is_file(scope: Scope) -> bool:
+    """Whether a file is sent to a page."""
+    path: str = scope["path"]
+    return path.startswith(_FILES) and scope["method"] not in ("GET", "HEAD", "OPTIONS")
 
 
 @contextlib.asynccontextmanager
@@ -294,6 +307,10 @@ def _check_headers(scope: Scope, most: int) -> None:
     given = sum(len(name) + len(value) for name, value in scope["headers"])
     if given + len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > most:
         raise _Refused(431, f"a request's headers may have {most} bytes here.")
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        # A proxy may have read it by the one, this server by the other: the next request of the
+        # connection could be somebody else's.
+        raise _Refused(400, "give Content-Length or Transfer-Encoding, not both.", closes=True)
 
 
 async def _drain(receive: Receive) -> None:
@@ -328,9 +345,10 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 async def _answer(send: Send, status: int, detail: str) -> None:
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"content-type", messages.PROBLEM.encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})
+    body = json.dumps(messages.problem(status, detail)).encode()
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _redirect(send: Send, target: str) -> None:

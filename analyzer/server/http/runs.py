@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import orjson
-from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.render.json_text import builtins_of
 from analyzer.reports.comparison import compare as compare_runs
-from analyzer.reports.records import Comparison, RunReport
+from analyzer.reports.comparison.gate import judge_all
+from analyzer.reports.prediction import DEFAULT, predict
+from analyzer.reports.records import GatedComparison, Predictions, RunReport
 from analyzer.reports.report import report as report_run
 from analyzer.server.auth.principal import Principal
 from analyzer.server.http import messages
-from analyzer.server.http.access import needs, service_of
+from analyzer.server.http.access import long, service_of
 from analyzer.server.http.uploads import errors
+from analyzer.server.labels import Labels
 from analyzer.server.service import Service
+from analyzer.server.sql import child as sql_child
+from analyzer.server.sql.runner import Answered
 from analyzer.server.sql.snapshots import Crowded
 from analyzer.server.uploads.uploads import Upload
 from analyzer.store import Connection, open_store, sandbox
+from analyzer.store.file import Damaged
 from analyzer.store.write import delete_run
 
 router = APIRouter()
 
 _MOST_COMPARED = 20
-Reader = Annotated[Principal, Depends(needs("read"))]
+_NO_LABELS = Labels()
+_SORT = "^-?(name|model|ingested_at|created_at|hdbi|step_elapsed_ns)$"
+Reader = Annotated[Principal, long("read")]
 
 
 def as_json(value: object, status: int = 200) -> Response:
@@ -54,12 +66,17 @@ def reading(service: Service, team: str) -> Generator[Connection, None, None]:
     opened = queries.connect(store, patience_s=service.limits.read_patience_seconds)
     try:
         connection = opened.__enter__()
+    except Damaged:
+        raise
     except AnalyzerError as error:
         service.log("store cannot be read", team=team, error=str(error))
         raise HTTPException(503, "the store cannot be read now; try again soon.") from error
     try:
         yield connection
-    finally:
+    except BaseException as error:
+        if not opened.__exit__(type(error), error, error.__traceback__):
+            raise
+    else:
         opened.__exit__(None, None, None)
 
 
@@ -86,14 +103,39 @@ def runs(
     host: str | None = None,
     gpu: str | None = None,
     sha256: Annotated[str | None, Query(description="of an uploaded original")] = None,
+    tag: Annotated[list[str] | None, Query(description="has each of them")] = None,
+    owner: str | None = None,
+    baseline: bool | None = None,
+    archived: Annotated[bool, Query(description="those that are archived, instead")] = False,
+    since: Annotated[date | None, Query(description="stored on this day (UTC) or later")] = None,
+    until: Annotated[date | None, Query(description="stored before this day (UTC)")] = None,
+    sort: Annotated[
+        str | None, Query(pattern=_SORT, description="a figure; with -: the largest first")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
 ) -> Response:
     service = service_of(request)
     if not service.store(who.team).exists():
-        return as_json({"runs": [], "total": 0})
+        return as_json({"runs": [], "total": 0, "next": None})
+    labels = service.labels.of_team(who.team)
     with reading(service, who.team) as connection:
-        found = queries.listed_runs(connection)
+        listed = queries.listed_runs(connection)
+    found = [
+        messages.LabelledRun(**vars(run), **vars(labels.get(run.run_id, _NO_LABELS)))
+        for run in listed
+    ]
+    found = [
+        run
+        for run in found
+        if (run.archived_at is not None) == archived
+        and set(tag or ()) <= set(run.tags)
+        and owner in (None, run.owner)
+        and baseline in (None, run.is_baseline)
+        and (since is None or run.ingested_at >= since.isoformat())
+        and (until is None or run.ingested_at < until.isoformat())
+    ]
     if sha256 is not None:
         job = service.jobs.of_upload(who.team, sha256)
         found = [run for run in found if job and run.run_id in job.run_ids]
@@ -102,14 +144,22 @@ def runs(
             found = [run for run in found if getattr(run, key) == wanted]
     if name:
         found = [run for run in found if name.lower() in run.name.lower()]
-    shown = builtins_of(found[offset : offset + limit])
-    return as_json({"runs": shown, "total": len(found)})
+    if sort is not None:
+        key = sort.removeprefix("-")
+        known = [run for run in found if getattr(run, key) is not None]
+        known.sort(key=lambda run: getattr(run, key), reverse=sort.startswith("-"))
+        found = known + [run for run in found if getattr(run, key) is None]
+    if cursor is not None:
+        offset += next((i + 1 for i, run in enumerate(found) if run.run_id == cursor), len(found))
+    page = found[offset : offset + limit]
+    following = page[-1].run_id if offset + limit < len(found) else None
+    return as_json({"runs": builtins_of(page), "total": len(found), "next": following})
 
 
 @router.get(
     "/runs/{run}",
     summary="What a run is and what it was read from",
-    response_model=dict[str, Any],
+    response_model=messages.Described,
     responses=errors(404),
 )
 def run(run: str, request: Request, who: Reader) -> Response:
@@ -158,22 +208,48 @@ def kernels(
 
 
 @router.get(
+    "/runs/{run}/predict",
+    summary="What a change would win: what `analyzer predict` prints",
+    response_model=Predictions,
+    responses=errors(404),
+)
+def predicted(
+    run: str,
+    request: Request,
+    who: Reader,
+    what: Annotated[
+        list[str] | None, Query(description="graphs, compile, cpu-faster:X or fuse:N")
+    ] = None,
+) -> Response:
+    with reading(service_of(request), who.team) as connection:
+        value = predict(connection, find(connection, run), what or DEFAULT)
+    return as_json(builtins_of(value))
+
+
+@router.get(
     "/compare",
     summary="Runs compared with the first of them: what `analyzer compare` prints",
-    response_model=Comparison,
+    response_model=GatedComparison,
     responses={200: {"content": {"text/plain": {}}}, **errors(404)},
 )
 def compare(
     request: Request,
     who: Reader,
-    runs: Annotated[str, Query(description="ids, prefixes or names, separated by commas")],
+    runs: Annotated[str, Query(description="ids, prefixes or names, separated by commas")] = "",
+    run: Annotated[list[str] | None, Query(description="one of them; may hold a comma")] = None,
+    fail_if: Annotated[
+        list[str] | None, Query(description='a gate, e.g. "T_Orchestration > +5%"')
+    ] = None,
     format: Literal["json", "text"] = "json",
 ) -> Response:
-    wanted = [part.strip() for part in runs.split(",") if part.strip()]
+    wanted = [*(run or ()), *(part.strip() for part in runs.split(",") if part.strip())]
+    if not wanted:
+        raise HTTPException(422, "name the runs to compare: `run=A&run=B`, or `runs=A,B`.")
     if len(wanted) > _MOST_COMPARED:
         raise HTTPException(422, f"{len(wanted)} runs are too many to compare at once.")
     with reading(service_of(request), who.team) as connection:
-        value = compare_runs(connection, [find(connection, name) for name in wanted])
+        found = compare_runs(connection, [find(connection, name) for name in wanted])
+    value = judge_all(found, fail_if or ())
     if format == "json":
         return as_json(builtins_of(value))
     from analyzer.render.comparison import print_comparison
@@ -228,12 +304,11 @@ def _download_name(upload: Upload) -> str:
     response_model=messages.Deleted,
     responses=errors(404),
 )
-def delete(
-    run: str, request: Request, who: Annotated[Principal, Depends(needs("admin"))]
-) -> dict[str, Any]:
+def delete(run: str, request: Request, who: Annotated[Principal, long("admin")]) -> dict[str, Any]:
     service = service_of(request)
     with reading(service, who.team) as connection:
         run_id = find(connection, run)
+        name = queries.run(connection, run_id).name
         upload = _original(service, who.team, run_id)
         job = service.jobs.of_upload(who.team, upload.sha256) if upload else None
         others = [r for r in job.run_ids if r != run_id] if job else []
@@ -250,30 +325,51 @@ def delete(
         connection.execute("BEGIN TRANSACTION")
         delete_run(connection, run_id)
         connection.execute("COMMIT")
+    service.labels.forget(who, run_id, name)
     service.log("run deleted", team=who.team, run=run_id, by=who.token_id)
     return {"deleted": run_id}
+
+
+_FORMS: dict[sql_child.Form, str] = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
 
 
 @router.post(
     "/sql",
     summary="One SELECT over the team's runs, read-only, within time and memory",
     response_model=messages.Answer,
-    responses=errors(400, 404, 413, 507),
+    responses={
+        200: {"content": {_FORMS["csv"]: {}, _FORMS["arrow"]: {}}},
+        **errors(400, 404, 413, 507),
+    },
 )
-def sql(body: messages.Statement, request: Request, who: Reader) -> Response:
+async def sql(
+    body: messages.Statement, request: Request, who: Reader, format: sql_child.Form = "json"
+) -> Response:
     service = service_of(request)
-    if not service.store(who.team).exists():
-        raise HTTPException(404, "there is no run in the store yet; upload one.")
+    gone = threading.Event()
+
+    def run() -> Answered:
+        if not service.store(who.team).exists():
+            raise HTTPException(404, "there is no run in the store yet; upload one.")
+        return service.sql.run(who.team, body.sql, body.limit, body.time_limit_s, gone, format)
+
+    watch = asyncio.ensure_future(_disconnected(request))
+    watch.add_done_callback(lambda _: gone.set())
     try:
-        answer = service.sql.run(who.team, body.sql, body.limit, body.time_limit_s)
+        answer = await run_in_threadpool(run)
     except Crowded as error:
         raise HTTPException(429, str(error), headers={"Retry-After": "1"}) from error
-    names = answer.rows.column_names
-    return as_json(
-        {
-            "columns": names,
-            "types": [str(kind) for kind in answer.rows.schema.types],
-            "rows": [list(row) for row in sandbox.rows(answer.rows)],
-            "truncated": answer.truncated,
-        }
-    )
+    finally:
+        watch.cancel()
+    headers = {"Hostbound-Truncated": "true"} if answer.truncated else {}
+    return Response(answer.content, 200, headers, _FORMS[format])
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client has gone, which no longer waits for the answer."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

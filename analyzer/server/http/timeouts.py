@@ -27,12 +27,15 @@ _LATE = (
 )
 
 
-def protocol(seconds: float) -> type[H11Protocol]:
+def protocol(seconds: float, most_connections: int) -> type[H11Protocol]:
     """uvicorn's protocol over a connection, which ends it when no whole headers come in time, or
-    nobody reads what it answers.
+    nobody reads what it answers; and ends the one that has been idle for longest when there are
+    too many.
 
     Between requests uvicorn's own `timeout_keep_alive` counts, until the first byte of the next.
     """
+
+    idle: dict[H11Protocol, None] = {}  # the longest first
 
     class Protocol(H11Protocol):
         _late: asyncio.TimerHandle | None = None
@@ -40,10 +43,19 @@ def protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            if len(self.connections) > most_connections:
+                longest = next(iter(idle), self)
+                idle.pop(longest, None)
+                longest.transport.abort()
+            if not transport.is_closing():
+                idle[self] = None
             self._late = self.loop.call_later(seconds, self._end)
 
         def data_received(self, data: bytes) -> None:
+            idle.pop(self, None)
             super().data_received(data)
+            if self.conn.their_state is h11.IDLE and self.transport.get_protocol() is self:
+                idle[self] = None  # no whole headers yet
             theirs, ours = self.conn.their_state, self.conn.our_state
             # Headers that are not whole, or a body that is answered already and read by nobody.
             if theirs is h11.IDLE or (theirs is h11.SEND_BODY and ours is h11.DONE):
@@ -53,9 +65,14 @@ def protocol(seconds: float) -> type[H11Protocol]:
                 self._forget()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            idle.pop(self, None)
             self._forget()
             self._stop_watching()
             super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            idle[self] = None
+            super().on_response_complete()
 
         def pause_writing(self) -> None:
             super().pause_writing()

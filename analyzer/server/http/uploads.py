@@ -240,7 +240,8 @@ async def _receive(
             service.metrics.uploads_refused.inc()
             raise
         service.metrics.uploads_stored.inc()
-        service.log("upload stored", team=row.team, sha256=row.sha256, job=job_id)
+        request_id = request.scope.get("hostbound", {}).get("id")
+        service.log("upload stored", id=request_id, team=row.team, sha256=row.sha256, job=job_id)
         service.workers.wake()
         return _acknowledged(row)
     except BaseException as raised:

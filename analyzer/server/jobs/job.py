@@ -23,6 +23,7 @@ class Job:
         run_ids: Runs that it made and that were not deleted.
         results: `analyzer.ingest.Ingested` of each source, as JSON has it.
         server: Which server took it last; None where there is one only.
+        interrupted: How many attempts the end of a server cut off.
     """
 
     seq: int
@@ -41,6 +42,7 @@ class Job:
     started_at: float | None
     finished_at: float | None
     server: int | None
+    interrupted: int
 
     @property
     def has_ended(self) -> bool:

@@ -14,14 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
+    Double,
+    FromClause,
     Row,
     Select,
     Text,
+    and_,
     bindparam,
-    cast,
     func,
-    literal,
+    or_,
     select,
     true,
     type_coerce,
@@ -32,6 +35,9 @@ from analyzer.server.db.database import Database
 from analyzer.server.db.tables import jobs
 from analyzer.server.jobs.job import STATES, Job
 
+# A server that is killed is seldom the fault of what it converts.
+_INTERRUPTED_FREELY, _WAIT_S = 3, 60.0
+
 _INSERT = jobs.insert().values(state="queued").inline()
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("job"), jobs.c.team == bindparam("team"))
 # The newest job of an original.
@@ -41,19 +47,38 @@ NEWEST_OF = (
     .order_by(jobs.c.seq.desc())
     .limit(1)
 )
-_ANY = select(jobs.c.seq).where(jobs.c.state == bindparam("state")).limit(1)
+
+
+def _due(of: FromClause) -> ColumnElement[bool]:
+    """Whether a queued job may be begun. One during which servers ended again and again waits
+    longer each time: it may be what ends them, and others go first. A clock that was put back must
+    not make it wait for years.
+    """
+    often = of.c.interrupted - _INTERRUPTED_FREELY
+    waits_until = of.c.started_at + often * _WAIT_S
+    now = bindparam("now", type_=Double)
+    return and_(
+        of.c.state == "queued",
+        or_(often <= 0, of.c.started_at.is_(None), waits_until <= now, of.c.started_at > now),
+    )
+
+
+_ANY = select(jobs.c.seq).where(_due(jobs)).limit(1)
 # The oldest job of the team that was served longest ago.
 _waiting, _past = jobs.alias("waiting"), jobs.alias("past")
 _first = func.min(_waiting.c.seq)
 _NEXT = (
     select(_first)
-    .where(_waiting.c.state == "queued")
+    .where(_due(_waiting))
     .group_by(_waiting.c.team)
     .order_by(
         select(func.max(_past.c.claim)).where(_past.c.team == _waiting.c.team).scalar_subquery(),
         _first,
     )
     .limit(1)
+)
+_RUNNING = select(jobs.c.team, func.count().label("n")).where(
+    jobs.c.state == "running", func.coalesce(jobs.c.server, 0) == bindparam("server")
 )
 _CLAIM = (
     jobs.update()
@@ -83,8 +108,6 @@ _REQUEUE = (
     .where(*_STILL)
     .values(state="queued", attempts=jobs.c.attempts - bindparam("uncounted"))
 )
-
-_MOST_ATTEMPTS = 10  # a server that is killed is seldom the fault of what it converts
 
 
 def insert(
@@ -155,24 +178,35 @@ class Jobs:
         found = {row.state: row.n for row in rows}
         return {state: found.get(state, 0) for state in STATES}
 
-    def claim(self) -> Job | None:
+    def claim(self, beside: int | None = None) -> Job | None:
         """Take the next job, if there is one; it is running then, and no other server's.
+
+        Args:
+            beside: Only if so many run here already, and of a team of which none does.
 
         Raises:
             Unreachable: PostgreSQL does not answer.
         """
         server = self._database.server()
-        if self._database.row(_ANY, state="queued") is None:
+        now = self._clock()
+        if self._database.row(_ANY, now=now) is None:
             return None  # said without a transaction, for which others would wait
+        following = _NEXT
+        if beside is not None:
+            found = self._database.rows(_RUNNING.group_by(jobs.c.team), server=server or 0)
+            running = {row.team: row.n for row in found}
+            if sum(running.values()) < beside:
+                return None
+            following = _NEXT.where(_waiting.c.team.not_in(list(running)))
         while True:
             with self._database.transaction() as connection:
-                seq = connection.execute(_NEXT).scalar()
+                seq = connection.execute(following, {"now": now}).scalar()
                 if seq is None:
                     return None
                 # PostgreSQL lets others claim at the same time: one of them changes the row.
                 values = {
                     "of_seq": seq,
-                    "started_at": self._clock(),
+                    "started_at": now,
                     "claim": tables.next_number(connection, tables.CLAIMS),
                     "server": server,
                 }
@@ -207,9 +241,7 @@ class Jobs:
             connection.execute(_REQUEUE, {"uncounted": 0 if counted else 1, **_still(job)})
 
     def requeue_lost(self, servers: Sequence[int] | None = None) -> int:
-        """What ran in a server that ended is queued again, but not for ever.
-
-        A conversion that takes the whole server down with it would do so at every start.
+        """What ran in a server that ended is queued again.
 
         Args:
             servers: Those that are gone; None: whichever ran a job.
@@ -218,21 +250,11 @@ class Jobs:
             jobs.c.state == "running",
             jobs.c.server.in_(servers) if servers is not None else true(),
         )
-        error = (
-            literal("the server ended ")
-            + cast(jobs.c.attempts, Text)
-            + literal(
-                " times while it was converted; the original is kept. Look at the server's log and "
-                "memory, then have it tried again."
-            )
-        )
+        again = jobs.update().where(*lost)
         with self._database.transaction() as connection:
-            connection.execute(
-                jobs.update()
-                .where(*lost, jobs.c.attempts >= _MOST_ATTEMPTS)
-                .values(state="failed", finished_at=self._clock(), error=error)
-            )
-            return connection.execute(jobs.update().where(*lost).values(state="queued")).rowcount
+            return connection.execute(
+                again.values(state="queued", interrupted=jobs.c.interrupted + 1)
+            ).rowcount
 
     def retry(self, team: str, job_id: str) -> Job | None:
         """Queue a failed job again; None if the team has no failed job of that id."""
@@ -243,6 +265,7 @@ class Jobs:
                 .values(
                     state="queued",
                     attempts=0,
+                    interrupted=0,
                     error=None,
                     started_at=None,
                     finished_at=None,

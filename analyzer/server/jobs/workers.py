@@ -45,9 +45,10 @@ class Workers:
     def __init__(
         self, layout: Layout, jobs: Jobs, blobs: Blobs, limits: Limits, workers: int, log: Log
     ) -> None:
+        # The last one is for a team that finds all others busy with the jobs of other teams.
         self._supervisors = [
-            _Supervisor(f"worker-{i}", self, layout, jobs, blobs, limits, log)
-            for i in range(workers)
+            _Supervisor(f"worker-{i}", self, layout, jobs, blobs, limits, log, beside)
+            for i, beside in enumerate([*([None] * workers), workers])
         ]
         self.news = threading.Condition()
         self.stopping = threading.Event()
@@ -89,8 +90,10 @@ class _Supervisor(threading.Thread):
         blobs: Blobs,
         limits: Limits,
         log: Log,
+        beside: int | None,
     ) -> None:
         super().__init__(name=name, daemon=True)
+        self._beside = beside
         self._workers = workers
         self._layout = layout
         self._jobs = jobs
@@ -103,7 +106,7 @@ class _Supervisor(threading.Thread):
     def run(self) -> None:
         while not self._workers.stopping.is_set():
             try:
-                job = self._jobs.claim()
+                job = self._jobs.claim(self._beside)
             except Exception as error:  # a full disk, say: this thread must outlive it
                 self._log("keeper failed", error=f"{type(error).__name__}: {error}")
                 self._workers.stopping.wait(1.0)
@@ -133,7 +136,7 @@ class _Supervisor(threading.Thread):
             if self._workers.give_up.is_set():
                 self._note(lambda: self._jobs.requeue(job, counted=False))
             elif reason:
-                self._note(lambda: self._jobs.finish(job, [], [], reason))
+                self._note(lambda: self._jobs.finish(job, [], [], self._without_places(reason)))
             else:
                 self._try_again(
                     job,
@@ -178,11 +181,17 @@ class _Supervisor(threading.Thread):
 
     def _try_again(self, job: Job, error: str) -> bool:
         """Queue a job again whose attempt failed; False if that was its last: it fails with why."""
-        if job.attempts >= self._limits.job_attempts:
-            self._note(lambda: self._jobs.finish(job, [], [], error))
+        if job.attempts - job.interrupted >= self._limits.job_attempts:
+            self._note(lambda: self._jobs.finish(job, [], [], self._without_places(error)))
             return False
         self._note(lambda: self._jobs.requeue(job))
         return True
+
+    def _without_places(self, text: str) -> str:
+        """What a job's owner reads, without where this server keeps things."""
+        for place in (self._layout.data.absolute(), self._layout.data.resolve()):
+            text = text.replace(str(place), "the server's folder")
+        return text
 
     def _note(self, end: Callable[[], _T]) -> _T | None:
         """Note how a job ended. As long as that cannot be noted, it counts as running and no other
@@ -223,7 +232,15 @@ class _Supervisor(threading.Thread):
                 with rwlock.keep_lock(task.store).writing(LOCK_PATIENCE_S):
                     deadline += time.monotonic() - waited  # waiting is not the job's own time
                     child.send(worker.GO)
-                    self._receive(child, deadline, committing=True)
+                    # Readers of the team wait for it.
+                    most = time.monotonic() + self._limits.commit_seconds
+                    try:
+                        self._receive(child, min(deadline, most))
+                    except Stopped as stopped:
+                        if stopped.reason == "time" and most < deadline:
+                            self._log("commit stopped", store=str(task.store))
+                            stopped.reason = "ended"
+                        raise
         except Stopped as stopped:
             self._end_worker()
             raise _Killed(self._why(stopped)) from None
@@ -231,11 +248,11 @@ class _Supervisor(threading.Thread):
             self._end_worker()
             raise _Killed("") from None
 
-    def _receive(self, child: Child, deadline: float, committing: bool = False) -> bytes:
+    def _receive(self, child: Child, deadline: float) -> bytes:
         return child.receive(
             deadline,
             self._limits.job_memory_bytes,
-            is_asked_to_stop=lambda: self._workers.give_up.is_set() and not committing,
+            is_asked_to_stop=self._workers.give_up.is_set,
         )
 
     def _why(self, stopped: Stopped) -> str:

@@ -1,6 +1,7 @@
 """The process in which one SQL statement of an untrusted client runs, on a copy of a team's store.
 
-Takes a request as JSON, answers with one byte and the rest: `A` and Arrow rows, or `E` and a line.
+Takes a request as JSON, answers with one byte and the rest: `E` and a line, `T` and rows that were
+cut at the limit, `A` and all rows; in the form that was asked for, and never more than was allowed.
 Its environment is empty, it may write no file, and `runner.py` kills it when it takes too long or
 too much memory. DuckDB itself refuses files, ATTACH, extensions and settings; what reads settings
 or the environment is refused by name (`store.sql_policy`).
@@ -9,11 +10,12 @@ or the environment is refused by name (`store.sql_policy`).
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import resource
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -22,7 +24,8 @@ from analyzer.errors import AnalyzerError
 from analyzer.server import supervise
 from analyzer.store import open_store, sandbox
 
-ROWS, ERROR = b"A", b"E"
+ROWS, CUT_ROWS, ERROR = b"A", b"T", b"E"
+Form = Literal["json", "csv", "arrow"]
 
 
 class Request(msgspec.Struct):
@@ -33,7 +36,9 @@ class Request(msgspec.Struct):
     limit: int
     seconds: float
     memory_bytes: int
+    answer_bytes: int
     threads: int
+    form: Form
 
 
 def answer(request: Request) -> pa.Table:
@@ -71,18 +76,57 @@ def main() -> None:
             server.send(*_answered(request))
 
 
-def _answered(request: Request) -> tuple[bytes, Any]:
+class _TooLarge(Exception):
+    """An answer would be larger than it may."""
+
+
+class _Answer(io.RawIOBase):
+    """What is written of an answer, of so many bytes at most."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+        self._left = most
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any, /) -> int:
+        found = piece.encode() if isinstance(piece, str) else bytes(piece)
+        self._left -= len(found)
+        if self._left < 0:
+            raise _TooLarge
+        self.pieces.append(found)
+        return len(found)
+
+
+def _answered(request: Request) -> tuple[bytes, ...]:
     try:
-        table = answer(request)
-        rows = pa.BufferOutputStream()
-        with pa.ipc.new_stream(rows, table.schema) as writer:
-            writer.write_table(table)
-        return ROWS, memoryview(rows.getvalue())
+        found = answer(request)
+        truncated = found.num_rows > request.limit
+        content = _Answer(request.answer_bytes)
+        _write(found.slice(0, request.limit), truncated, request.form, content)
+        return CUT_ROWS if truncated else ROWS, b"".join(content.pieces)
     except AnalyzerError as error:
         text = str(error).replace(f"{Path(request.path)}", "the store")
         return ERROR, text.encode("utf-8", "replace")
     except MemoryError:
         return ERROR, b"the statement needs more memory than it may have; narrow it."
+    except _TooLarge:
+        return ERROR, (
+            f"the answer is larger than {request.answer_bytes >> 20} MiB; ask for fewer rows or "
+            "columns."
+        ).encode()
+
+
+def _write(rows: pa.Table, truncated: bool, form: Form, content: Any) -> None:
+    if form == "arrow":
+        with pa.ipc.new_stream(content, rows.schema) as writer:
+            writer.write_table(rows)
+    elif form == "csv":
+        sandbox.write_table(rows, "csv", content)
+    else:
+        sandbox.write_answer(rows, truncated, content)
 
 
 if __name__ == "__main__":

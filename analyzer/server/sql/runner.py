@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
-import pyarrow as pa
 
 from analyzer.errors import AnalyzerError
 from analyzer.server.layout import Layout
@@ -29,10 +29,10 @@ _ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
 
 
 @dataclass(frozen=True)
-class SqlRows:
-    """Rows, and whether there were more than asked for."""
+class Answered:
+    """Rows in the form that was asked for, and whether there were more than asked for."""
 
-    rows: pa.Table
+    content: bytes
     truncated: bool
 
 
@@ -43,7 +43,8 @@ class SqlRunner:
         self._layout = layout
         self._limits = limits
         self._metrics = metrics
-        self._places = threading.BoundedSemaphore(limits.sql_at_once)
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
         self._snapshots = Snapshots(layout, limits)
         self._spare = _Spare()
 
@@ -58,17 +59,17 @@ class SqlRunner:
         limit: int,
         time_limit_s: float | None = None,
         cancel: threading.Event | None = None,
-    ) -> SqlRows:
+        form: sql_child.Form = "json",
+    ) -> Answered:
         """Answer one SELECT from a team's store.
 
         Raises:
-            Crowded: Too many statements run already.
+            Crowded: Too many statements run already, or too many of the team.
             DiskFull: There is no room for a copy of the store.
             Cancelled: `cancel` was set.
             AnalyzerError: The statement is refused, wrong, or took too much.
         """
-        if not self._places.acquire(blocking=False):
-            raise Crowded("as many statements run as this server allows; try again soon.")
+        self._take_place(team)
         self._metrics.sql_running.inc()
         outcome = "failed"
         try:
@@ -81,17 +82,30 @@ class SqlRunner:
                     limit=rows_wanted,
                     seconds=seconds,
                     memory_bytes=self._limits.sql_memory_bytes,
+                    answer_bytes=self._limits.sql_answer_bytes,
                     threads=_THREADS,
+                    form=form,
                 )
-                rows = self._asked(request, cancel)
+                answer = self._asked(request, cancel)
             outcome = "answered"
-            return SqlRows(rows.slice(0, rows_wanted), rows.num_rows > rows_wanted)
+            return answer
         finally:
             self._metrics.sql_running.dec()
             self._metrics.sql.labels(outcome).inc()
-            self._places.release()
+            with self._lock:
+                self._running[team] -= 1
+                self._running += Counter()  # without teams that have none
 
-    def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> pa.Table:
+    def _take_place(self, team: str) -> None:
+        """Count a statement. The last place is for a team that has none yet."""
+        most = self._limits.sql_at_once
+        with self._lock:
+            mine, all_of_them = self._running[team], self._running.total()
+            if all_of_them >= most or (mine and mine >= most - 1):
+                raise Crowded("as many statements run as this server allows; try again soon.")
+            self._running[team] += 1
+
+    def _asked(self, request: sql_child.Request, cancel: threading.Event | None) -> Answered:
         environment = open_store(request.path).child_environment()
         child = _started(environment) if environment else self._spare.take()
         try:
@@ -100,7 +114,7 @@ class SqlRunner:
                 # It stops itself at its time; this is for one that cannot. Starting takes a moment.
                 time.monotonic() + request.seconds + 10.0,
                 request.memory_bytes + _OWN_BYTES,
-                self._limits.sql_answer_bytes,
+                request.answer_bytes + 1,
                 lambda: cancel is not None and cancel.is_set(),
             )
         except Stopped as stopped:
@@ -108,9 +122,8 @@ class SqlRunner:
         finally:
             child.end()
             self._spare.refill()
-        if answer[:1] == sql_child.ROWS:
-            with pa.ipc.open_stream(pa.py_buffer(answer)[1:]) as reader:
-                return reader.read_all()
+        if answer[:1] in (sql_child.ROWS, sql_child.CUT_ROWS):
+            return Answered(answer[1:], answer[:1] == sql_child.CUT_ROWS)
         raise AnalyzerError(answer[1:].decode("utf-8", "replace"))
 
     def _why(self, stopped: Stopped, request: sql_child.Request) -> AnalyzerError:

@@ -20,6 +20,9 @@ from analyzer.server.limits import Limits
 _OF_TEAM = bindparam("team", type_=uploads.c.team.type)
 _STORED_BYTES = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.team == _OF_TEAM)
 _QUEUED = select(func.count()).where(jobs.c.team == _OF_TEAM, jobs.c.state == "queued")
+_INCOMPLETE = select(func.count()).where(
+    uploads.c.team == _OF_TEAM, uploads.c.state == "incomplete"
+)
 
 WAIT_S = 30  # a client may ask again then
 
@@ -29,7 +32,7 @@ class TooMuchStored(AnalyzerError):
 
 
 class TooManyQueued(AnalyzerError):
-    """A team has as many conversions queued as it may."""
+    """A team has as many conversions queued, or uploads announced, as it may."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Quotas:
         self._database = database
         self._bytes_allowed = limits.team_bytes
         self._queued_allowed = limits.team_queued
+        self._incomplete_allowed = limits.team_incomplete
 
     def usage(self, team: str) -> Usage:
         """What a team uses."""
@@ -71,12 +75,18 @@ class Quotas:
             self._queued_allowed,
         )
 
-    def check_bytes(self, team: str, size: int) -> None:
-        """Let a team keep one more original, within the transaction that announces it.
+    def check_new(self, team: str, size: int) -> None:
+        """Let a team announce one more original, within the transaction that does.
 
         Raises:
-            TooMuchStored: It may not.
+            TooMuchStored, TooManyQueued: It may not.
         """
+        (row,) = self._database.rows(_INCOMPLETE, team=team)
+        if row[0] >= self._incomplete_allowed:
+            raise TooManyQueued(
+                f"team {team} has announced {numbers.count(row[0])} uploads that are not complete; "
+                "send them, or give them up by DELETE."
+            )
         most = self._bytes_allowed
         if most is not None and self._stored_bytes(team) + size > most:
             raise TooMuchStored(

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import select
@@ -17,7 +18,7 @@ from analyzer.server.jobs import queue
 from analyzer.server.layout import Layout, is_sha256
 from analyzer.server.limits import Limits
 from analyzer.server.uploads.blobs import Blobs
-from analyzer.server.uploads.uploads import Upload, Uploads
+from analyzer.server.uploads.uploads import Busy, Upload, Uploads
 
 
 class Recovery:
@@ -62,21 +63,37 @@ class Recovery:
                     by_hash[name] = replace(upload, state="stored")
                     found["completed"] += 1
             found["dropped"] += self._drop_pieces(team, by_hash.values())
+            found["dropped"] += self.drop_unfinished(team)
             self._tidy(team)
         return found
 
     def _drop_pieces(self, team: str, known: Iterable[Upload]) -> int:
-        """Drop what nobody goes on with; returns how many there were."""
-        oldest = self._clock() - self._limits.partial_days * 86_400
+        """Drop pieces without an upload; returns how many there were."""
         incomplete = {upload.id for upload in known if not upload.is_stored}
         dropped = 0
         for partial in (self._layout.team(team) / "uploads").iterdir():
             if partial.name not in incomplete:
                 partial.unlink()
                 dropped += 1
-            elif partial.stat().st_mtime < oldest:
-                self._uploads.give_up(team, partial.name)
-                dropped += 1
+        return dropped
+
+    def drop_unfinished(self, team: str) -> int:
+        """Drop uploads that nobody has gone on with for days; returns how many there were."""
+        oldest = self._clock() - self._limits.partial_days * 86_400
+        announced = self._database.rows(
+            select(uploads.c.id, uploads.c.created_at).where(
+                uploads.c.team == team, uploads.c.state == "incomplete"
+            )
+        )
+        dropped = 0
+        for row in announced:
+            last = row.created_at  # no byte came, or to another server on the lake
+            with suppress(FileNotFoundError):
+                last = self._layout.partial(team, row.id).stat().st_mtime
+            if last < oldest:
+                with suppress(Busy):
+                    self._uploads.give_up(team, row.id)
+                    dropped += 1
         return dropped
 
     def _tidy(self, team: str) -> None:

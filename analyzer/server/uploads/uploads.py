@@ -227,7 +227,7 @@ class Uploads:
                 "created_at": self._clock(),
             }
             with self._database.transaction() as connection:
-                self.quotas.check_bytes(team, wanted.size)
+                self.quotas.check_new(team, wanted.size)
                 new = insert_new(connection, uploads, **row)
             known = self._on_disk(Upload(**row)) if new else self.find(team, wanted.sha256)
             assert known is not None  # this transaction or a simultaneous one inserted it

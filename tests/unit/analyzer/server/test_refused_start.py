@@ -28,7 +28,7 @@ def refused(
 
     def run(*options: str) -> str:
         before = sorted(tmp_path.rglob("*"))
-        assert cli.main(["serve", "--no-pages", "--port", "0", *options]) == 2
+        assert cli.main(["serve", "--no-pages", "--local", "--port", "0", *options]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1, error
         assert error.startswith("analyzer: ")
@@ -127,17 +127,31 @@ def test_a_folder_that_cannot_be_used_is_refused(
     assert "server.sqlite cannot be opened" in refused("--data", str(state))
 
 
-def test_a_damaged_store_of_a_team_is_refused(
-    refused: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_server_without_its_database_is_refused(
+    refused: Callable[..., str], tmp_path: Path
 ) -> None:
-    assert cli.main(["token", "create", "--data", "data", "--team", "a", "--scope", "read"]) == 0
-    capsys.readouterr()
+    """Tokens are in it: without them everybody would be let in."""
+    blobs = tmp_path / "data" / "teams" / "a" / "blobs"
     for name in ("blobs", "uploads", "work", "snapshots"):
         (tmp_path / "data" / "teams" / "a" / name).mkdir(parents=True)
+    (blobs / ("0" * 64)).touch()
     (tmp_path / "data" / "server.lock").touch()
-    (tmp_path / "data" / "teams" / "a" / "store.duckdb").write_text("no store\n")
 
-    assert "store.duckdb cannot be opened as a store" in refused("--data", "data")
+    assert "no server.sqlite" in refused("--data", "data")
+    (tmp_path / "data" / "server.sqlite").touch()
+    assert "put them back from a backup" in refused("--data", "data")
+
+
+def test_a_damaged_store_that_is_all_there_is_is_refused(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "x.duckdb.data"
+    folder.mkdir()
+    for name in ("server.lock", "server.sqlite"):
+        (folder / name).touch()
+    (tmp_path / "x.duckdb").write_text("no store\n")
+
+    assert "x.duckdb cannot be opened as a store" in refused("--db", "x.duckdb")
 
 
 def test_a_start_that_fails_late_takes_its_folder_along(
@@ -173,3 +187,15 @@ def test_a_number_that_makes_no_sense_is_refused(
 
 def test_a_file_store_and_a_folder_are_not_served_together(refused: Callable[..., str]) -> None:
     assert "is for a lake" in refused("--db", "runs.duckdb", "--data", "data")
+
+
+def test_a_cookie_secret_that_can_be_guessed_is_refused(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "oidc.toml").write_text(
+        '[auth]\nredirect_uri = "http://x/oauth2callback"\ncookie_secret = "short"\n'
+        'client_id = "i"\nclient_secret = "s"\nserver_metadata_url = "http://x/m"\n[hostbound]\n'
+        'teams = {"ada@example.com" = "perf"}\n'
+    )
+
+    assert "can be guessed" in refused("--data", "data", "--oidc", "oidc.toml")

@@ -58,25 +58,43 @@ def test_what_ran_when_the_server_ended_is_queued_again(parts: ServerParts) -> N
     assert (job.id, job.attempts) == (job_id, 2)
 
 
-def test_a_job_that_ends_the_server_again_and_again_fails_and_can_be_tried_again(
-    parts: ServerParts,
+def test_a_job_that_servers_end_with_goes_behind_others_and_is_never_given_up(
+    parts: ServerParts, clock: Clock
 ) -> None:
+    """It may be what ends them; or they are killed for other reasons, and the file is good."""
     job_id = queue(parts, "perf")
-    other = queue(parts, "perf")
-    for _ in range(9):
-        assert parts.jobs.claim()
+    for _ in range(20):
+        clock.now += DAY_S
+        job = parts.jobs.claim()
+        assert job is not None
+        assert job.id == job_id
         assert parts.jobs.requeue_lost() == 1
-    assert parts.jobs.claim()
+    other = queue(parts, "perf")
 
-    assert parts.jobs.requeue_lost() == 0
-    job = parts.jobs.get("perf", job_id)
-    assert job is not None
-    assert job.state == "failed"
-    assert "ended 10 times" in job.error
     following = parts.jobs.claim()
     assert following is not None
     assert following.id == other
-    assert parts.jobs.retry("perf", job_id) is not None
+    assert parts.jobs.claim() is None, "it waits longer each time"
+    clock.now -= 300 * DAY_S  # put back, which must not make it wait for a year
+    again = parts.jobs.claim()
+    assert again is not None
+    assert (again.id, again.attempts, again.interrupted) == (job_id, 21, 20)
+
+
+def test_one_more_may_run_for_a_team_that_finds_all_workers_busy_with_others(
+    parts: ServerParts,
+) -> None:
+    for _ in range(3):
+        queue(parts, "busy")
+    assert parts.jobs.claim(beside=1) is None, "the ordinary worker is free"
+    assert parts.jobs.claim()
+    assert parts.jobs.claim(beside=1) is None, "the team has one already"
+    waiting = queue(parts, "other")
+
+    job = parts.jobs.claim(beside=1)
+
+    assert job is not None
+    assert job.id == waiting
 
 
 def test_what_a_server_says_of_a_job_that_it_lost_is_not_heard(parts: ServerParts) -> None:

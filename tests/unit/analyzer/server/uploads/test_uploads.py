@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.errors import AnalyzerError
+from analyzer.server.uploads.quotas import TooManyQueued
 from analyzer.server.uploads.uploads import (
     Busy,
     DiskFull,
@@ -175,6 +176,33 @@ def test_a_start_drops_what_nobody_goes_on_with_and_keeps_the_rest(
     parts.again().recover()
     assert list((parts.layout.team("perf") / "uploads").iterdir()) == []
     assert parts.announce(b"abcdef").offset == 0
+
+
+def test_an_announcement_of_which_no_byte_came_is_dropped_too(
+    parts: ServerParts, clock: Clock
+) -> None:
+    upload = parts.announce(b"abcdef")
+    parts.recover()
+    assert parts.uploads.find("perf", upload.id)
+
+    clock.now += 15 * DAY_S
+    parts.recover()
+
+    assert parts.uploads.find("perf", upload.id) is None
+
+
+def test_a_team_announces_so_many_at_the_same_time(
+    tmp_path: Path, databases: SqliteDatabases, clock: Clock
+) -> None:
+    parts = ServerParts(tmp_path / "data", databases, clock, team_incomplete=2)
+    first = parts.announce(b"a")
+    parts.announce(b"b")
+    with pytest.raises(TooManyQueued, match="not complete"):
+        parts.announce(b"c")
+    parts.announce(b"c", team="other")
+
+    parts.uploads.give_up("perf", first.id)
+    parts.announce(b"c")
 
 
 def test_a_clock_that_jumps_drops_nothing_that_was_acknowledged(
