@@ -179,7 +179,9 @@ def _resolve_names(source: EventTables) -> None:
     named = [events for events in source.report.events if events.category in _NAMED_BY_STRING]
     if not named:
         return
-    known = source.strings(np.concatenate([np.unique(e.column("name")) for e in named]))
+    ids = np.concatenate([np.unique(e.column("name")) for e in named])
+    # A range may have the name of a thread; a kernel or call has not.
+    known = source.strings(ids, not_of=("ThreadNames",))
     for events in named:
         ids, inverse = np.unique(events.column("name"), return_inverse=True)
         texts = [decoded(known.get(i, b"")) or "unknown" for i in ids.tolist()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,15 @@ from analyzer.trace.stream import TraceError
 from analyzer.trace.tabular.report import NO_PROCESS, Column, Report
 from analyzer.trace.tabular.tables import MISSING, Ints, Piece, Tables
 
+# Columns of ids of strings that stay in the report: its files and output, names of processes and
+# threads.
+PRIVATE = {
+    "ProcessStreams": ("filenameId", "contentId"),
+    "ANALYSIS_FILE": ("filenameId", "contentId"),
+    "TARGET_INFO_PROCESS": ("nameId",),
+    "ThreadNames": ("nameId",),
+}
+_ALWAYS_PRIVATE = ("ProcessStreams", "ANALYSIS_FILE", "TARGET_INFO_PROCESS")
 _PID_SHIFT, _LOW_24 = 24, 0xFFFFFF
 
 
@@ -55,15 +64,30 @@ class EventTables:
                 )
             yield piece
 
-    def strings(self, ids: Ints) -> dict[int, bytes]:
-        """Read the texts of some ids from the report's table of strings; no other is kept."""
-        wanted = np.unique(ids)
+    def strings(self, ids: Ints, *, not_of: Sequence[str] = ()) -> dict[int, bytes]:
+        """Read the texts of some ids from the report's table of strings; no other is kept.
+
+        Texts that the report has as the files, output or names of processes are left out, whoever
+        else refers to them: an id may be damaged.
+
+        Args:
+            not_of: Further tables, of `PRIVATE`, whose texts are left out.
+        """
+        private = [self._refer(table) for table in (*_ALWAYS_PRIVATE, *not_of)]
+        wanted = np.setdiff1d(ids, np.concatenate(private))
         found: dict[int, bytes] = {}
         for piece in self._tables.pieces("StringIds", ("id",), "value"):
             here = piece.numbers["id"]
             for i in np.flatnonzero(np.isin(here, wanted)).tolist():
                 found[int(here[i])] = piece.texts[i] or b""
         return found
+
+    def _refer(self, table: str) -> Ints:
+        """The ids of strings that a table refers to."""
+        columns = [column for column in PRIVATE[table] if self.has(table, column)]
+        pieces = self._tables.pieces(table, columns) if columns else ()
+        parts = [values for piece in pieces for values in piece.numbers.values()]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def timed(self, piece: Piece, category: str, owner: str) -> dict[str, Ints]:
         """Return the rows that have a start and an end, with `process` and `dur`; count all.

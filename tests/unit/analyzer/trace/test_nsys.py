@@ -302,6 +302,24 @@ def test_a_name_that_the_report_lacks_is_called_unknown(made: NsysBuilder, tmp_p
     assert rows_of(read_one(made, tmp_path), "kernel")[0]["name"] == "unknown"
 
 
+def test_an_id_that_is_damaged_leads_to_no_text_of_a_process(
+    made: NsysBuilder, tmp_path: Path
+) -> None:
+    """Command lines, output and environment stand among the names that events refer to."""
+    for table, column in (
+        ("ProcessStreams", "contentId"),
+        ("ANALYSIS_FILE", "filenameId"),
+        ("TARGET_INFO_PROCESS", "nameId"),
+        ("ThreadNames", "nameId"),
+    ):
+        made.add(table, **{column: made.string(f"HB_SECRET_{table}")})
+        made.add_kernel(f"HB_SECRET_{table}", 1_000, 10, 99)
+        made.add_call(f"HB_SECRET_{table}", 1_000, 10, 99)
+    (trace,) = nsys.read(made.write(tmp_path / "r.sqlite"))
+    assert not [text for text in trace.strings if "HB_SECRET" in text]
+    assert "unknown" in trace.strings
+
+
 def test_an_event_without_times_is_counted_and_left_out(made: NsysBuilder, tmp_path: Path) -> None:
     made.add_launch("k", 0, 5)
     made.tables[KERNEL].append({"start": 3, "end": None})
