@@ -1,6 +1,7 @@
 """How fast is a large trace read, and in how much memory?
 
     python -m benchmarks.ingest [--sizes 300 1000] [--repeat 3] [--hta-limit SECONDS] [--skip-hta]
+    python -m benchmarks.ingest --sizes --repeat 3      # only what hurts, 1 GB each
 
 Makes traces of 300 MB and 1 GB by tiling a real one (`tile_trace.py`), then reads each, every time
 in a fresh process, by
@@ -14,7 +15,11 @@ in a fresh process, by
 
 and reports wall seconds, MB/s (10^6 bytes of JSON), peak resident memory and, for hostbound, what
 `analyzer ingest --json` says of its parts: seconds of reading, analysis and writing, and analysed
-events a second. Files are read once beforehand, so all find them in the page cache.
+events a second. Then hostbound reads traces of 1 GB that hurt a reader whose cost is a product
+(`HARD`): 1, 1,375 and 20,000 steps, 64 threads at once, 300,000 events of metadata, all of these
+together, graph replays on six streams; and `analyzer report` is timed on 20,000 steps. Files are
+read once beforehand, so all find them in the page cache. Figures of HTA and of Perfetto's
+trace_processor that were taken once, on another 2-core machine, stand beside them as such.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ import tempfile
 import threading
 import time
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +47,9 @@ REAL_TRACES = (
     / "h100-eager-qwen-orphans.json.gz",
     ROOT / "analyzer" / "samples" / "gpt2-prefill-bs1-s512" / "trace.json.gz",
 )
+
+GRAPH_REPLAYS = REAL_TRACES[0].with_name("a100-cuda-graphs-six-streams.json.gz")
+STEPS_SAMPLE = ROOT / "analyzer" / "samples" / "gpt2-bs1-s512" / "trace.json.gz"
 
 SUFFIXES = ("json", "sqlite")
 JSON_LOAD = "import json, sys\nwith open(sys.argv[1], 'rb') as f:\n    json.load(f)\n"
@@ -57,6 +65,41 @@ print(json.dumps({"hta": version("HolisticTraceAnalysis"), "launch_rows": len(la
 """
 
 
+# Whole-process wall seconds and peak MB on 1,002 MB of JSON tiled from an H100 trace, taken once
+# on 2 cores and 24 GiB (Debian 12, Python 3.11).
+TAKEN_ELSEWHERE = {
+    "HTA 0.6.1: load, kernel breakdown, launch statistics": (553.0, 4450.0),
+    "Perfetto trace_processor v58: import": (22.8, 1560.0),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trace of 1 GB that hurts.
+
+    Attributes:
+        variant: Attributes of `tile_trace.Variant`.
+        report: Whether `analyzer report` is timed on it too.
+    """
+
+    source: Path
+    variant: dict[str, int] = field(default_factory=dict[str, int])
+    report: bool = False
+
+
+HARD = {
+    "steps-1": Case(STEPS_SAMPLE, {"steps": 1}),
+    "steps-1375": Case(STEPS_SAMPLE, {"steps": 1375}),
+    "steps-20000": Case(STEPS_SAMPLE, {"steps": 20_000}, report=True),
+    "threads-64": Case(STEPS_SAMPLE, {"steps": 1375, "threads": 64}),
+    "metadata-300000": Case(STEPS_SAMPLE, {"steps": 1375, "metadata": 300_000}),
+    "all-of-these": Case(
+        STEPS_SAMPLE, {"steps": 20_000, "threads": 64, "metadata": 300_000}, report=True
+    ),
+    "graph-replays": Case(GRAPH_REPLAYS),
+}
+
+
 @dataclass(frozen=True)
 class Measured:
     """One process: wall time, peak resident memory, what it printed, and whether it was stopped."""
@@ -69,16 +112,18 @@ class Measured:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Read large traces: hostbound, json.load, HTA.")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[300, 1000], help="MB of JSON")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[300, 1000], help="MB of JSON")
+    parser.add_argument("--hard", nargs="*", choices=HARD, default=list(HARD), help="cases of 1 GB")
     parser.add_argument("--repeat", type=int, default=3, help="runs of hostbound (default 3)")
     parser.add_argument("--hta-limit", type=float, default=900, help="seconds until HTA is stopped")
     parser.add_argument("--hta-large", action="store_true", help="HTA on files above 300 MB too")
     parser.add_argument("--skip-hta", action="store_true", help="leave HTA out")
     parser.add_argument("--generate", type=int, metavar="MB", help="only make that trace, and stop")
     parser.add_argument("--kind", choices=SUFFIXES, default="json", help="what --generate makes")
+    parser.add_argument("--case", choices=HARD, help="the case that --generate makes")
     arguments = parser.parse_args()
     if arguments.generate:
-        generate(arguments.generate, arguments.kind)
+        generate(arguments.generate, arguments.kind, arguments.case)
         return 0
 
     about = environment("hostbound", "duckdb", "polars", "pyarrow", "numpy", "msgspec", "isal")
@@ -104,6 +149,19 @@ def main() -> int:
             if not done.timed_out:
                 about["versions"]["HolisticTraceAnalysis"] = last_json(done.stdout)["hta"]
             results += rows("HTA", trace, [done], limit=arguments.hta_limit)
+    for name in arguments.hard:
+        if not HARD[name].source.is_file():
+            say(f"{name} is left out: {HARD[name].source.name} is not here")
+            continue
+        trace, facts = prepared(1000, case=name)
+        about["traces"][trace.name] = {"json_bytes": trace.stat().st_size, **facts}
+        results += hostbound(trace, arguments.repeat, pure=False)
+        if HARD[name].report:
+            results += report(trace, arguments.repeat)
+    for system, (seconds, peak_mb) in TAKEN_ELSEWHERE.items():
+        parameters = {"system": system, "file": "1,002 MB", "taken": "once, on another machine"}
+        results.append(result("wall_time", "s", parameters, [seconds]))
+        results.append(result("peak_memory", "MB", parameters, [peak_mb]))
     print()
     print_table(results)
     path = write("ingest", f"{about['cpu_count']}-core-cpu", about, results)
@@ -114,38 +172,41 @@ def main() -> int:
 # ---- traces -------------------------------------------------------------------------------------
 
 
-def generate(size: int, kind: str) -> None:
+def generate(size: int, kind: str, case: str | None) -> None:
     """Make the trace of `size` MB and note how many events it has; runs in a process of its own."""
     # Deferred: the measuring process stays small, see `measure`.
     from benchmarks import tile_nsys, tile_trace
 
-    source = next(path for path in REAL_TRACES if path.is_file())
-    target = trace_path(size, kind)
+    source = HARD[case].source if case else next(path for path in REAL_TRACES if path.is_file())
+    target = trace_path(size, kind, case)
     target.parent.mkdir(parents=True, exist_ok=True)
-    tile = tile_nsys.tile if kind == "sqlite" else tile_trace.tile
-    events = tile(source, target, size * 1_000_000)
+    if kind == "sqlite":
+        events = tile_nsys.tile(source, target, size * 1_000_000)
+    else:
+        variant = tile_trace.Variant(**HARD[case].variant if case else {})
+        events = tile_trace.tile(source, target, size * 1_000_000, variant)
     name = source.parent.name if source.name == "trace.json.gz" else source.name
     facts = {"events": events, "tiled_from": name.removesuffix(".json.gz")}
+    facts |= HARD[case].variant if case else {}
     facts_path(target).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def prepared(size: int, kind: str = "json") -> tuple[Path, dict[str, Any]]:
+def prepared(size: int, kind: str = "json", case: str | None = None) -> tuple[Path, dict[str, Any]]:
     """Return the trace of `size` MB, made if need be, in the page cache, and its facts."""
-    trace = trace_path(size, kind)
+    trace = trace_path(size, kind, case)
     if not facts_path(trace).is_file():
         say(f"making {trace.name} ...")
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.ingest", "--generate", str(size), "--kind", kind],
-            check=True,
-        )
+        command = [sys.executable, "-m", "benchmarks.ingest", "--generate", str(size)]
+        command += ["--case", case] if case else ["--kind", kind]
+        subprocess.run(command, check=True)
     with trace.open("rb") as stream:
         while stream.read(1 << 24):
             pass
     return trace, json.loads(facts_path(trace).read_text(encoding="utf-8"))
 
 
-def trace_path(size: int, kind: str) -> Path:
-    return DATA / f"tiled-{size}MB.{kind}"
+def trace_path(size: int, kind: str, case: str | None) -> Path:
+    return DATA / f"tiled-{size}MB{f'-{case}' if case else ''}.{kind}"
 
 
 def facts_path(trace: Path) -> Path:
@@ -175,6 +236,21 @@ def hostbound(trace: Path, repeat: int, pure: bool) -> list[Result]:
     samples = [part["events"] / part["analyse_seconds"] for part in parts]
     found.append(result("analysis_rate", "events/s", parameters, samples))
     return found
+
+
+def report(trace: Path, repeat: int) -> list[Result]:
+    """Time `analyzer report` on a store that holds `trace`."""
+    analyzer = str(Path(sys.executable).parent / "analyzer")
+    with tempfile.TemporaryDirectory(dir=DATA) as folder:
+        store = str(Path(folder) / "store.duckdb")
+        measure("hostbound", trace, [analyzer, "ingest", str(trace), "--db", store, "--json"])
+        command = [analyzer, "report", "--db", store]
+        done = [measure("hostbound report", trace, command) for _ in range(repeat)]
+    parameters = {"system": "hostbound report", "file": trace.name}
+    return [
+        result("wall_time", "s", parameters, [one.seconds for one in done]),
+        result("peak_memory", "MB", parameters, [one.peak_mb for one in done]),
+    ]
 
 
 def run_record(value: Any) -> dict[str, Any]:

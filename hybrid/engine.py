@@ -22,6 +22,7 @@ from .errors import Cancelled, ContextOverflow, HybridError, UnsupportedDevice
 from .generator import Activity
 from .model import hub
 from .model.spec import Spec, spec_of
+from .requests.hf_generate import Streamer, followed, request_of
 from .runner import Runner
 from .shapes import Shapes
 from .state.buffers import Ids
@@ -74,6 +75,7 @@ class Engine:
                 f"the model is on {self.device}; hybrid runs on CUDA, and for tests on the CPU. "
                 "Move the model, or use mode='eager'"
             )
+        self._generation: Any = getattr(model, "generation_config", None)
         self._shapes = Shapes.choose(options, self.spec)
         self.max_context = self._shapes.max_context
         self._activity = Activity()
@@ -176,6 +178,31 @@ class Engine:
         # Starts when first iterated: a stream that nobody reads must not block the engine.
         tokens = self._tokens(prompt, max_new_tokens, sampling or GREEDY, frozenset(stop))
         return TokenStream(tokens) if stream else list(tokens)
+
+    def hf_generate(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        streamer: Streamer | None = None,
+        **given: Any,
+    ) -> torch.Tensor:
+        """Return what `model.generate` would: prompt and new tokens, (1, T).
+
+        Args:
+            input_ids: (1, T). attention_mask: All ones.
+            streamer: Given the prompt, then each token as it comes, as transformers does.
+            given: max_new_tokens, max_length, do_sample, temperature, top_k, top_p, eos_token_id;
+                what is not given is taken from the model's generation config.
+
+        Raises:
+            HybridError: The call asks for what the runtime does not do; named.
+        """
+        request = request_of(input_ids, attention_mask, self._generation, given)
+        tokens = self.generate(
+            request.ids, request.new, request.sampling, stream=True, stop=request.stop
+        )
+        with tokens:
+            return followed(input_ids, tokens, streamer)
 
     def prefill(self, ids: Sequence[int], sampling: Sampling | None = None) -> int:
         """Read a prompt and return its first token, waited for. Starts a sequence anew."""

@@ -20,6 +20,9 @@ STYLE = """<style>
 [data-testid="stColumn"]:has([data-testid="stVegaLiteChart"], textarea) {
   min-width: min(100%, 27rem);
 }
+[data-testid="stElementContainer"]:has(> [data-testid="stSelectbox"]) {
+  min-width: min(100%, 10rem);
+}
 [data-testid="stColumn"]:has([data-testid="stExpander"]) { min-width: min(100%, 14rem); }
 </style>"""
 

@@ -8,6 +8,7 @@ may raise AnalyzerError: the store is not there, damaged, locked or of another v
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -17,9 +18,13 @@ import streamlit as st
 from analyzer import queries
 from analyzer.queries import timeline
 from analyzer.queries.records import ListedRun
+from analyzer.render.comparison import print_comparison
+from analyzer.render.document import Document
+from analyzer.render.report import print_report
 from analyzer.reports.comparison import compare
 from analyzer.reports.prediction import predict_for_report
 from analyzer.reports.records import Predictions
+from analyzer.reports.report import report as make_report
 from analyzer.reports.report import summary as summarise
 from analyzer.store import Connection
 from webapp import store
@@ -93,6 +98,34 @@ host_event = _kept(timeline.host_event)
 def predictions(connection: Connection, run_id: str) -> Predictions | None:
     """What changes of the run would win; None where none can be predicted."""
     return predict_for_report(connection, run_id, queries.steps(connection, run_id))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A report or a comparison, to be written when somebody takes it away: by whoever asks, which
+    may be no page.
+    """
+
+    path: str  # of the store
+    run_ids: tuple[str, ...]  # one: its report; several: compared with the first
+
+    def write(self, form: str) -> bytes:
+        """What the command line prints of it, as "html" or "md"."""
+        document = Document()
+        with store.connected(self.path) as connection:
+            if len(self.run_ids) == 1:
+                found = make_report(connection, self.run_ids[0])
+                title = found.run.name
+                print_report(found, document)
+            else:
+                title = "Comparison"
+                print_comparison(compare(connection, self.run_ids), document)
+        return (document.html(title) if form == "html" else document.markdown()).encode()
+
+
+def paper(*run_ids: str) -> Paper:
+    """The report of a run, or a comparison of several."""
+    return Paper(store.version()[0], run_ids)
 
 
 def runs() -> pl.DataFrame:

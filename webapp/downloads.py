@@ -12,6 +12,7 @@ from functools import partial
 import altair as alt
 import polars as pl
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from webapp import session, theme
 from webapp.charts.parts import Chart
@@ -50,6 +51,21 @@ def offer(
             on_click="ignore",
             help="This chart as a picture" if is_picture else "The numbers behind this, exact",
         )
+
+
+def offer_paper(place: DeltaGenerator, name: str, write: Callable[[str], bytes]) -> None:
+    """Buttons that take away what the command line prints, for an issue or a mail.
+
+    Args:
+        write: The content, as "html" or "md".
+    """
+    menu = place.popover(name, icon=":material/description:", type="tertiary", help="To take away")
+    for form, mime in (("html", "text/html"), ("md", "text/markdown")):
+        menu.download_button(
+            f"{name}.{form}", partial(write, form), f"{name}.{form}", mime, key=f"{form} {name}",
+            icon=":material/description:", type="tertiary", on_click="ignore",
+            help="One file that opens offline" if form == "html" else "For an issue or a mail",
+        )  # fmt: skip
 
 
 def csv(rows: pl.DataFrame) -> bytes:

@@ -15,7 +15,7 @@ ACCOUNTS = {
     "launch": "#009E73",
     "graph_launch": "#7BCFA9",
     "memory": "#CC79A7",
-    "copy_wait": "#7F2A5A",
+    "copy_wait": "#AD1457",
     "wait": "#666C75",
     "other_call": "#7A4B1E",
 }
@@ -32,7 +32,7 @@ COMPONENTS = {
     "device active": DEVICE,
 }
 # What a late rank did: its accounts, and what only a wait has.
-LATE = {**ACCOUNTS, "between_steps": "#004D40", "device_queue": "#4B3A8C"}
+LATE = {**ACCOUNTS, "between_steps": "#3D3DF4", "device_queue": "#4B3A8C"}
 WATERFALL = {**ACCOUNTS, "device_tail": DEVICE_TAIL, "total": "#6E7681"}
 # For runs, which have no colour of their own: told apart by dash and shape too.
 RUNS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B61C9", "#7A4B1E")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.attribution import classification
-from analyzer.attribution.intervals import Bools, Ints, Measure, disjoint, distinct, union
+from analyzer.attribution.intervals import Bools, Ints, Measure, blocks, disjoint, distinct, union
 
 ACCOUNT = {name: i for i, name in enumerate(classification.ACCOUNTS)}
 _NEVER = np.iinfo(np.int64).min
@@ -75,16 +75,17 @@ def cut(
     points = distinct(
         np.concatenate((call_start, call_end, op_start, op_end, region_start, region_end, edges))
     )
-    start, end = points[:-1], points[1:]
-    account = np.full(len(start), ACCOUNT["python"], np.int64)
-    account[_inside(region_start, region_end, start)] = ACCOUNT["region"]
-    account[_inside(op_start, op_end, start)] = ACCOUNT["framework"]
-    if len(call_start):
-        at = np.searchsorted(call_start, start, "right") - 1
-        in_call = (at >= 0) & (call_end[at] > start)
-        account[in_call] = call_account[at[in_call]]
-        account[in_call & (start < turn[at])] = ACCOUNT["copy_wait"]
-    return Owned(start, end, account)
+    account = np.full(max(len(points) - 1, 0), ACCOUNT["python"], np.int64)
+    for block in blocks(len(account)):
+        start, here = points[block], account[block]
+        here[_inside(region_start, region_end, start)] = ACCOUNT["region"]
+        here[_inside(op_start, op_end, start)] = ACCOUNT["framework"]
+        if len(call_start):
+            at = np.searchsorted(call_start, start, "right") - 1
+            in_call = (at >= 0) & (call_end[at] > start)
+            here[in_call] = call_account[at[in_call]]
+            here[in_call & (start < turn[at])] = ACCOUNT["copy_wait"]
+    return Owned(points[:-1], points[1:], account)
 
 
 def _inside(start: Ints, end: Ints, time: Ints) -> Bools:
@@ -117,13 +118,17 @@ def give_library(owned: Owned, library: LibraryLaunches, launches: tuple[Ints, I
         return owned
     cut_start, cut_end = op_time.inverse(low), op_time.inverse(high - 1) + 1
     points = distinct(np.concatenate((owned.start, owned.end[-1:], cut_start, cut_end)))
-    source = np.searchsorted(owned.start, points[:-1], "right") - 1
-    account = owned.account[source]
-    measured = op_time.up_to(points[:-1])
     order = np.argsort(low, kind="stable")
-    at = np.searchsorted(low[order], measured, "right") - 1
-    taken = (at >= 0) & (high[order][at] > measured) & (account == ACCOUNT["framework"])
-    account[taken] = ACCOUNT["library"]
+    low, high = low[order], high[order]
+    account = np.empty(len(points) - 1, np.int64)
+    for block in blocks(len(account)):
+        start = points[block]
+        here = owned.account[np.searchsorted(owned.start, start, "right") - 1]
+        measured = op_time.up_to(start)
+        at = np.searchsorted(low, measured, "right") - 1
+        taken = (at >= 0) & (high[at] > measured) & (here == ACCOUNT["framework"])
+        here[taken] = ACCOUNT["library"]
+        account[block] = here
     return Owned(points[:-1], points[1:], account)
 
 

@@ -4,10 +4,13 @@ traces; of `analyzer.trace` only compiled code is used.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.trace import native_scanner
+from analyzer.trace.columns import ordinals
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -33,6 +36,12 @@ def distinct(times: Ints) -> Ints:
     return (
         ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
     )
+
+
+def blocks(number: int) -> Iterator[slice]:
+    """Places in blocks that fit a core's cache: what is made on the way is small then."""
+    for first in range(0, number, 1 << 16):
+        yield slice(first, min(first + (1 << 16), number))
 
 
 def length(start: Ints, end: Ints) -> int:
@@ -71,11 +80,13 @@ class Measure:
 
     def up_to(self, time: Ints) -> Ints:
         """Length of the set below each time."""
-        if not len(self._start):
-            return np.zeros(len(time), np.int64)
-        i = np.searchsorted(self._start, time, "right") - 1
-        inside = np.minimum(time, self._end[i]) - self._start[i]
-        return np.where(i < 0, 0, self._before[i] + inside)
+        result = np.zeros(len(time), np.int64)
+        for block in blocks(len(time) if len(self._start) else 0):
+            here = time[block]
+            i = np.searchsorted(self._start, here, "right") - 1
+            inside = np.minimum(here, self._end[i]) - self._start[i]
+            result[block] = np.where(i < 0, 0, self._before[i] + inside)
+        return result
 
     def within(self, start: Ints, end: Ints) -> Ints:
         """Length of the set inside each [start, end)."""
@@ -192,21 +203,6 @@ class Nest:
         # A thread without an interval around the time ends on another thread's.
         result = np.where(at >= 0, self.order[at], -1)
         return result
-
-
-def ordinals(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values, sorted, and for each value its place among them."""
-    if not len(values):
-        return values.astype(np.int64), np.empty(0, np.int64)
-    least, most = int(values.min()), int(values.max())
-    if most - least >= 4 * len(values) + 1024:
-        distinct = np.unique(values)
-        return distinct, np.searchsorted(distinct, values)
-    # A table of all values between least and greatest is small: look up instead of searching.
-    from_least = values - least
-    seen = np.zeros(most - least + 1, bool)
-    seen[from_least] = True
-    return np.flatnonzero(seen) + least, (np.cumsum(seen) - 1)[from_least]
 
 
 def spread(low: Ints, size: Ints) -> Ints:

@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar='"METRIC > +5%"',
-        help="exit 1 if the condition holds for a run against the first, 3 if a trace cannot tell "
-        "(repeatable)",
+        help="exit 1 if the condition holds for a run against the first, 3 if a trace cannot tell; "
+        "`slower`: a step became slower, by more than noise explains (repeatable)",
     )
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="graphs|compile|cpu-faster:X|fuse:N",
         help="the change (repeatable; default: graphs, compile, cpu-faster:2 and fuse:2; also "
-        "perfect-ranks and async-schedule)",
+        "perfect-ranks, async-schedule and persistent)",
     )
 
 

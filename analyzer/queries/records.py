@@ -360,6 +360,17 @@ class ScheduledEvent:
 
 
 @dataclass(frozen=True)
+class StepProduct:
+    """A matrix product or attention that a step asks for, with its shapes."""
+
+    step_id: int  # ordinal in the run
+    op: str  # innermost operator
+    input_dims: str | None  # JSON, as in the trace; None without recorded shapes
+    input_types: str | None  # JSON, as in the trace; None without recorded shapes
+    times: int  # how often in the step
+
+
+@dataclass(frozen=True)
 class GraphGaps:
     """The time between two nodes of a graph replay; None without replays."""
 

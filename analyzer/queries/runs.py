@@ -37,6 +37,7 @@ from analyzer.queries.records import (
     ScheduledCall,
     ScheduledEvent,
     StepGroup,
+    StepProduct,
     Trace,
 )
 from analyzer.queries.rows import Parameters, frame, select, select_tuples
@@ -350,6 +351,12 @@ def schedule(
     )
 
 
+def step_products(connection: Connection, run_id: str, step_ids: list[int]) -> list[StepProduct]:
+    """Matrix products and attentions of steps, by operator and shapes."""
+    parameters = {"run_id": run_id, "step_ids": step_ids}
+    return select(connection, StepProduct, named_sql("predict_products"), parameters)
+
+
 def graph_gaps(connection: Connection, run_id: str) -> GraphGaps:
     """The time between two nodes of a graph replay."""
     return select(connection, GraphGaps, named_sql("predict_gaps"), {"run_id": run_id})[0]
@@ -419,6 +426,12 @@ _LATENCIES = {
     "decode_step": "SELECT unnest(wall_ns) AS v FROM step_latency "
     "WHERE run_id = $run_id AND phase = 'decode'",
 }
+
+
+def step_latency(connection: Connection, run_id: str) -> dict[str, list[int]]:
+    """Un-profiled wall times of steps by phase, in the order of recording."""
+    sql = "SELECT phase, wall_ns FROM step_latency WHERE run_id = $run_id"
+    return dict(select_tuples(connection, sql, {"run_id": run_id}))
 
 
 def latency(connection: Connection, run_id: str) -> Latencies | None:

@@ -6,6 +6,7 @@
     compile         bounds only: what cannot be fused, and the step as it is
     perfect-ranks   no rank waits for another: the step without its waits
     async-schedule  the host prepares the next step while the device works on this one
+    persistent      a decode step of a dense model as one kernel (`persistent.py`)
 
 The step is played again as a schedule (`schedule.py`), which with nothing changed gives the
 recorded step time back; how well is shown. Where the run has un-profiled step times, the host's
@@ -26,6 +27,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Step, Totals
 from analyzer.queries.records import Latency, Run, ScheduledCall, ScheduledEvent
 from analyzer.reports.evidence import evidence
+from analyzer.reports.persistent import persistent
 from analyzer.reports.ranks.balance import Balance, async_schedule, perfect_ranks
 from analyzer.reports.records import (
     Gap,
@@ -39,7 +41,11 @@ from analyzer.reports.schedule import ONE, Timeline, calibrate, fused, scaled, s
 from analyzer.store import Connection
 
 DEFAULT = ("graphs", "compile", "cpu-faster:2", "fuse:2")
-BALANCES = {"perfect-ranks": perfect_ranks, "async-schedule": async_schedule}
+BALANCES = {
+    "perfect-ranks": perfect_ranks,
+    "async-schedule": async_schedule,
+    "persistent": persistent,
+}
 PLAIN = ("graphs", "compile", *BALANCES)  # changes without a number
 STEPS = 5  # of a phase, at most: the median needs no more
 LONGEST = 20_000  # launches of a step that a report still plays again

@@ -310,9 +310,12 @@ class TimeChange:
     before_ns: int  # median step of the base
     after_ns: int  # median step of the other
     relative: float | None  # after / before - 1
-    noise: float  # relative changes up to this are none
+    noise: float  # relative changes up to this are none, where no bounds are known
     source: str  # un-profiled | profiled
     outcome: str  # same | faster | slower | not judged
+    low: float | None  # the recordings speak for a relative change from here
+    high: float | None  # to here, at 98 % confidence; None: too few units
+    units: str | None  # that speak, e.g. 40 pairs of traces, 12 and 12 blocks of steps
 
 
 @dataclass(frozen=True)

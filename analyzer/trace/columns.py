@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
 
 HAS_TS, HAS_DUR, HAS_CORRELATION, HAS_EXTERNAL, HAS_BYTES = 1, 2, 4, 8, 16
 IS_BEGIN, IS_END = 128, 256  # half a span each: `spans` makes one row of two
@@ -85,6 +86,21 @@ def launch_config(text: str) -> LaunchConfig:
         return LaunchConfig(None, None, None, None)
     grid, block, shared, registers = text.split(UNIT_SEPARATOR)
     return LaunchConfig(grid or None, block or None, _int(shared), _int(registers))
+
+
+def ordinals(values: npt.NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
+    """The distinct values, sorted, and for each value its place among them."""
+    if not len(values):
+        return values.astype(np.int64), np.empty(0, np.int64)
+    least, most = int(values.min()), int(values.max())
+    if most - least >= 4 * len(values) + 1024:
+        distinct = np.unique(values)
+        return distinct.astype(np.int64), np.searchsorted(distinct, values)
+    # A table of all values between least and greatest is small: look up instead of searching.
+    from_least = values - least
+    seen = np.zeros(most - least + 1, bool)
+    seen[from_least] = True
+    return np.flatnonzero(seen) + least, (np.cumsum(seen) - 1)[from_least]
 
 
 def used_ids(ids: npt.NDArray[np.int32], number: int) -> list[int]:

@@ -241,14 +241,19 @@ def unread(trace: Trace, unknown_calls: Counter[str], twice: int) -> Unread:
 
 def _other_contexts(trace: Trace) -> int:
     """How many device events are in another context than most of their device."""
-    ids = [i for i, name in trace.categories().items() if name in DEVICE_CATEGORIES]
-    rows = trace.rows[np.isin(trace.rows["category"], ids) & (trace.rows["kernel"] >= 0)]
-    device = np.where(rows["device"] >= 0, rows["device"], rows["pid"])
-    found = Counter(zip(device.tolist(), rows["kernel"].tolist(), strict=True))
-    main: Counter[int] = Counter()
-    for (one, _), count in found.items():
-        main[one] = max(main[one], count)
-    return found.total() - main.total()
+    at = trace.places(lambda name: name in DEVICE_CATEGORIES)
+    at = at[trace.rows["kernel"][at] >= 0]
+    device = trace.rows["device"][at]
+    device = np.where(device >= 0, device, trace.rows["pid"][at])
+    pairs, counts = np.unique(
+        device.astype(np.int64) << 32 | trace.rows["kernel"][at], return_counts=True
+    )
+    devices: list[int] = (pairs >> 32).tolist()
+    found = list(zip(devices, counts.tolist(), strict=True))
+    main: dict[int, int] = {}
+    for one, count in found:
+        main[one] = max(main.get(one, 0), count)
+    return int(counts.sum()) - sum(main.values())
 
 
 def _durations(trace: Trace, category: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

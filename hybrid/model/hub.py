@@ -136,6 +136,18 @@ def load(path: str, dtype: torch.dtype, device: str | torch.device) -> Any:
     return model.to(device).eval()
 
 
+def tokenizer(path: str) -> Any:
+    """Return the tokenizer saved at `path`.
+
+    Raises:
+        HybridError: transformers found none there.
+    """
+    try:
+        return _transformers().AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise HybridError(f"no tokenizer at {path!r}: {error}") from error
+
+
 def _transformers() -> Any:
     import transformers  # deferred: importing hybrid must stay cheap
 

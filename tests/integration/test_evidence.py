@@ -117,8 +117,7 @@ RIGHT_ALARMS = {
     # Calls of one thread overlap by up to two seconds, which no thread can do.
     "mtia-inference": {"clocks"},
     # Events were thinned out (README of the traces): kernels wait for what was removed.
-    "sampled-rank0-of-128": {"late_bursts"},
-    "sampled-rank1-of-128": {"late_bursts"},
+    "sampled-of-128": {"late_bursts"},
     # Windows that ended while launched work was still queued.
     "2gpu-fsdp-alltoall-before": {"dropped_events"},
     "h100-2gpu-1s": {"dropped_events"},
@@ -127,12 +126,13 @@ RIGHT_ALARMS = {
 
 def whole_traces(shared_dir: Path) -> list[Path]:
     traces = shared_dir / "traces"
-    folders = ("", "h200", "ranks", "next/kineto-multirank", "next/serving", "next/nsys")
+    formats = ("kineto-multirank", "serving", "nsys", "rocprof", "xplane")
+    folders = ("", "h200", "ranks", *(f"next/{name}" for name in formats))
     return [
         path
         for folder in folders
         for path in sorted((traces / folder).iterdir())
-        if path.name.endswith((".json.gz", ".sqlite")) and ".et." not in path.name
+        if path.name.endswith((".json.gz", ".sqlite", ".pb")) and ".et." not in path.name
     ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from analyzer.cli import main
@@ -217,13 +216,12 @@ def test_marks_of_an_engine_in_nvtx_ranges_are_steps_with_their_counts(tmp_path:
     store = tmp_path / "s.duckdb"
     (result,) = ingest(built.write(tmp_path / "r.sqlite"), store, jobs=1)
     assert result.state == "stored", result.error
-    with duckdb.connect(str(store), read_only=True) as connection:
-        steps = connection.execute(
-            "SELECT engine, phase, ctx_reqs, ctx_tokens, gen_reqs, period_ns, between_ns "
-            "FROM steps ORDER BY start_ns"
-        ).fetchall()
-        (source,) = connection.execute("SELECT step_source FROM traces").fetchall()
-    assert source == ("tensorrt-llm",)
+    steps = ask(
+        store,
+        "SELECT engine, phase, ctx_reqs, ctx_tokens, gen_reqs, period_ns, between_ns "
+        "FROM steps ORDER BY start_ns",
+    )
+    assert ask(store, "SELECT step_source FROM traces") == [("tensorrt-llm",)]
     assert steps == [
         ("tensorrt-llm", "prefill", 1, 96, 0, 100_000, 40_000),
         ("tensorrt-llm", "decode", 0, 0, 4, 100_000, 40_000),
@@ -238,6 +236,4 @@ def test_marks_of_sglang_in_registered_strings_are_steps(tmp_path: Path) -> None
         built.add_launch("gemm", 100_000 * number + 10_000, number + 1)
     store = tmp_path / "s.duckdb"
     ingest(built.write(tmp_path / "r.sqlite"), store, jobs=1)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        steps = connection.execute("SELECT engine, phase, batch FROM steps").fetchall()
-    assert steps == [("sglang", "decode", 2)] * 3
+    assert ask(store, "SELECT engine, phase, batch FROM steps") == [("sglang", "decode", 2)] * 3

@@ -18,6 +18,7 @@ from analyzer.store import open_store
 from analyzer.store.verify import verify
 from tests.support import ascend_files, nsys_files, pftrace_files
 from tests.support.nsys_files import NsysBuilder
+from tests.support.rank_traces import three_ranks, write_ranks
 from tests.support.tracebuilder import worked_example
 
 FORMATS: tuple[Format, ...] = ("chrome", "perfetto")
@@ -98,17 +99,18 @@ def test_traces_of_files_with_clocks_of_their_own_stay_apart(tmp_path: Path) -> 
     assert [path.name for path in written] == ["out.pftrace.gz", "out-2.pftrace.gz"]
 
 
-def test_times_are_moved_to_the_common_clock_once_it_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", FORMATS)
+def test_ranks_stand_in_one_file_on_the_clock_that_their_collectives_tell(
+    form: Format, tmp_path: Path
 ) -> None:
-    text = worked_example().text()
-    source = tmp_path / "two.json"
-    source.write_text(f"{text}\n{text}", encoding="utf-8")
     first, again = tmp_path / "first.duckdb", tmp_path / "again.duckdb"
-    run_id = load(source, first)
-    shifts = {0: 0, 1: 7_001}
-    monkeypatch.setattr("analyzer.render.traces.files.clock_shifts", lambda *_: shifts)
-    (written,) = export(first, run_id, "perfetto", tmp_path / "out.gz")
+    (result,) = ingest(write_ranks(three_ranks(), tmp_path / "job"), first, jobs=1)
+    assert result.run_id
+    (written,) = export(first, result.run_id, form, tmp_path / "out.gz")
     load(written, again)
-    starts = "SELECT trace_id, min(start_ns) FROM ops GROUP BY trace_id ORDER BY trace_id"
-    assert ask(again, starts) == [(0, 100_000), (1, 107_001)]
+    moved = "SELECT trace_id, start_ns - {}, dur_ns FROM device_events {} ORDER BY ALL"
+    shifted = moved.format("clock_offset_ns", "JOIN ranks USING (run_id, trace_id)")
+    assert ask(again, moved.format(0, "")) == ask(first, shifted)
+    same = "SELECT * EXCLUDE (run_id, device_event_id, step_id) FROM collectives ORDER BY ALL"
+    assert ask(again, same) == ask(first, same)
+    assert ask(again, "SELECT DISTINCT clock_offset_ns, clock_error_ns FROM ranks") == [(0, 0)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,10 +73,8 @@ class Watched:
 
     def take(self, file: str, path: Path) -> None:
         """Take a file away, by the menu below its table or chart."""
-        menus = self.page.get_by_test_id("stPopoverButton")
-        menus.filter(
-            has_text=re.compile(rf"\b{file.rpartition('.')[0]}$|\b{file.rpartition('.')[0]}[^-\w]")
-        ).first.click()
+        menu = self.page.get_by_test_id("stPopoverButton")
+        menu.filter(has_text=file.rpartition(".")[0]).first.click()
         with self.page.expect_download() as taken:
             self.page.get_by_role("button", name=file).click()
         taken.value.save_as(path)

@@ -173,7 +173,7 @@ class PftraceBuilder:
         event = message((9, 1), (11, one.track), (10, names[one.name]))
         if self.dialect == "categories":
             event += message((3, categories[one.category]))
-        secret = {"user": SECRET, "Process Group Name": SECRET}
+        secret = {"user": SECRET, "Process Group Description": SECRET}
         noted = [(4, annotation(key, value)) for key, value in (one.args | secret).items()]
         return message((8, one.start), (10, 1), (13, 2), (11, event + message(*noted)))
 
@@ -193,7 +193,8 @@ class PftraceBuilder:
         event += message((14, _STAGES[category]), (5, 1))
         if category == "kernel":
             event += message((20, names[name]), (21, self._launch(args)))
-        extra = {
+        own = ("device", "stream", "grid", "block", "registers per thread", "waits")
+        extra = {key: value for key, value in args.items() if key not in own} | {
             "device id": args["device"],
             "stream id": args.get("original_stream", args["stream"]),
             "correlation": args["correlation"],

@@ -301,7 +301,7 @@ class TeamClient(httpx.Client):
 
     def send_bytes(self, url: str, content: bytes, offset: int = 0) -> httpx.Response:
         return self.patch(
-            url,
+            str(self.base_url.join(url)),
             content=content,
             headers={
                 "Content-Type": "application/offset+octet-stream",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from analyzer.queries.costs import Ledger, Step
+from analyzer.queries.costs import AccountTime, Ledger, Step
 from analyzer.reports.records import AccountChange
 from webapp import format, theme
 from webapp.charts.parts import (
@@ -23,10 +23,14 @@ from webapp.charts.parts import (
 
 # More steps than this are drawn without outlines and names.
 _MANY_STEPS = 20
+_UNKNOWN = "exposed or hidden: unknown"
+_OPACITY = {"exposed": 1.0, "hidden": theme.HIDDEN, _UNKNOWN: 0.65}
 
 
 def ledger(accounts: Ledger, dark: bool = False) -> Chart:
-    """Each account's time on the launching thread: exposed solid, hidden pale."""
+    """Each account's time on the launching thread: exposed solid, hidden pale; between them what
+    may be either.
+    """
     wall = sum(entry.ns for entry in accounts.values()) or 1
     name, divisor = format.unit([entry.ns for entry in accounts.values()])
     frame = pl.DataFrame(
@@ -42,10 +46,7 @@ def ledger(accounts: Ledger, dark: bool = False) -> Chart:
             }
             for account, entry in accounts.items()
             if entry.ns
-            for exposed in [entry.exposed_ns or 0]
-            for place, (part, ns) in enumerate(
-                (("exposed", exposed), ("hidden", entry.ns - exposed))
-            )
+            for place, (part, ns) in enumerate(_parts(entry))
         ]
     )
     legend = alt.Legend(
@@ -54,7 +55,8 @@ def ledger(accounts: Ledger, dark: bool = False) -> Chart:
         symbolType="square",
         symbolFillColor=theme.ACCOUNTS["wait"],
     )
-    opacity = alt.Scale(domain=["exposed", "hidden"], range=[1, theme.HIDDEN])
+    shown = [part for part in _OPACITY if part in set(frame["part"])]
+    opacity = alt.Scale(domain=shown, range=[_OPACITY[part] for part in shown])
     return stacked_bars(
         frame,
         f"time on the launching thread ({name})",
@@ -66,6 +68,13 @@ def ledger(accounts: Ledger, dark: bool = False) -> Chart:
             {"account": None, "part": None, "shown": "time", "share": "of the steps", "exact": None}
         ),
     ).properties(height={"step": 26})
+
+
+def _parts(time: AccountTime) -> list[tuple[str, int]]:
+    """The time by whether the device was idle; unknown is neither."""
+    if time.exposed_ns is None:
+        return [(_UNKNOWN, time.ns)]
+    return [("exposed", time.exposed_ns), ("hidden", time.ns - time.exposed_ns)]
 
 
 def steps(rows: Sequence[Step], dark: bool = False) -> Chart:

@@ -74,7 +74,7 @@ def lines(
     words = any(isinstance(point.x, str) for point in points)
     axis = alt.Axis(grid=False, labelLimit=160, labelAngle=0)
     domain = alt.Scale(domain=[0, 1]) if quantity == "hdbi" else alt.Scale(zero=True)
-    legend = alt.Legend(title=None, orient="top", labelLimit=420, columns=2, symbolLimit=0)
+    legend = alt.Legend(title=None, orient="top", labelLimit=330, columns=2, symbolLimit=0)
     base = alt.Chart(frame).encode(
         x=alt.X("x:N", title=along_title, axis=axis)
         if words

@@ -11,7 +11,7 @@ import streamlit as st
 
 from analyzer.queries.records import ListedRun
 from analyzer.reports.records import ComparedRun, KernelChange, OpChange, Pair
-from webapp import browser, components, data, format, session, url_state
+from webapp import browser, components, data, downloads, format, session, url_state
 from webapp.browser import Cell, Column, Row
 from webapp.charts import accounts, balance, distribution
 
@@ -313,6 +313,7 @@ def main() -> None:
     runs = found.runs
     names = {run.run_id: format.short(run.name, 40) for run in runs}
     matrix(runs, rows)
+    downloads.offer_paper(st.container(), "comparison", data.paper(*chosen[:MOST_RUNS]).write)
     pair(*choose_pair(found.pairs, runs))
     decompositions(runs, names)
     latencies(runs, names)

@@ -9,95 +9,14 @@ import streamlit as st
 
 from analyzer.queries.costs import Step, StepTotals, Totals
 from analyzer.queries.records import Coverage, Run
-from analyzer.reports.bands import reading
 from analyzer.reports.records import Prediction, Predictions, RunSummary, Verdict
-from webapp import components, data, format, session, url_state
+from webapp import components, data, downloads, format, session, url_state
 from webapp.charts import accounts, balance
 from webapp.sections import run as run_sections
+from webapp.sections.advice import advice
 
 ALL_STEPS = "all steps"
 MOST_STEPS_DRAWN = 500
-# A run of fewer launches has little to win by a graph.
-MANY_LAUNCHES = 50
-
-
-# -- what to try
-
-
-def advice(part: StepTotals, floor_ns: int | None) -> list[str]:
-    """What dominates and what the method suggests, with the numbers behind it."""
-    if reading(part.hdbi) == "device-bound":
-        return [
-            f"**Device work dominates**: {format.duration(part.device_active_ns)} of kernels "
-            f"against {format.duration(part.orchestration_ns)} of orchestration. Faster "
-            "kernels, smaller types or fewer bytes pay; host-side work is mostly hidden."
-        ]
-    if part.orchestration_ns is None or not known_costs(part):
-        return ["Without a launch floor the shares of the host's cost are unknown."]
-    found = (
-        largest_cost(part, part.orchestration_ns, floor_ns),
-        missing_graph(part),
-        most_exposed(part),
-    )
-    return [line for line in found if line]
-
-
-def known_costs(part: StepTotals) -> dict[str, int]:
-    """The parts of T_Orchestration that are known."""
-    costs = {"ft_ns": part.ft_ns, "ct_ns": part.ct_ns, "kt_ns": part.kt_ns}
-    return {name: ns for name, ns in costs.items() if ns is not None}
-
-
-def largest_cost(part: StepTotals, orchestration_ns: int, floor_ns: int | None) -> str:
-    """The largest part of T_Orchestration."""
-    each = (
-        f"{format.count(part.launches)} launches, "
-        f"{format.duration(orchestration_ns / max(part.launches, 1))} each"
-    )
-    costs = known_costs(part)
-    worst = max(costs, key=lambda key: costs[key])
-    cost = format.duration(costs[worst])
-    share = format.share(costs[worst] / orchestration_ns) if orchestration_ns else format.UNKNOWN
-    if worst == "ft_ns":
-        return (
-            f"**The software stack dominates**: dFT is {cost}, {share} of T_Orchestration "
-            f"({each}). Try torch.compile, CUDA graphs, or a runtime with less Python and dispatch "
-            "between launches; a faster CPU core helps in proportion."
-        )
-    if worst == "ct_ns":
-        return (
-            f"**Library translation dominates**: dCT is {cost}, {share} of T_Orchestration "
-            f"({each}). Fewer and larger library calls, kernels chosen ahead of time, or CUDA "
-            "graphs avoid it."
-        )
-    return (
-        f"**The launch count dominates**: dKT is {cost}, {share} of T_Orchestration ({each}). Fuse "
-        "kernels or replay a CUDA graph: each launch costs at least the floor of "
-        f"{format.duration(floor_ns)}."
-    )
-
-
-def missing_graph(part: StepTotals) -> str | None:
-    """That many launches could be one; None where there are few, or graphs already."""
-    launches, kernels = part.launches, part.kernels
-    if not kernels or part.graph_launches or launches <= MANY_LAUNCHES:
-        return None
-    return (
-        f"No CUDA graph was replayed: {format.count(kernels)} kernels came from "
-        f"{format.count(launches)} launches. A graph makes one launch of many."
-    )
-
-
-def most_exposed(part: StepTotals) -> str | None:
-    """The account whose exposed time bounds what a change there can win."""
-    exposed = {name: entry.exposed_ns or 0 for name, entry in part.ledger.items()}
-    if not sum(exposed.values()):
-        return None
-    account = max(exposed, key=lambda name: exposed[name])
-    return (
-        f"The most that a change in **{format.plain(account)}** can win is its exposed time, "
-        f"{format.duration(exposed[account])} of {format.duration(part.wall_ns)} host time."
-    )
 
 
 # -- figures
@@ -412,6 +331,7 @@ def main() -> None:
     report = data.summary(run_id)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     row.text(facts(report.run))
+    downloads.offer_paper(row, "report", data.paper(run_id).write)
     phases = report.phases
     phase = ALL_STEPS
     if len(phases) > 1:
@@ -432,6 +352,8 @@ def main() -> None:
         st.subheader("What would a change win?", anchor=False)
         if predicted and changes:
             predictions(predicted, changes)
+        else:
+            st.caption("What this trace holds is not enough to predict a change.")
         if totals.kernels and "hdbi" not in report.evidence.bounds:
             for line in advice(part, totals.launch_floor_ns):
                 st.markdown(f"- {line}")

@@ -56,7 +56,7 @@ def schema() -> None:
     with st.container(height=520):
         for table in sorted(found, key=lambda name: (name not in ASKED_MOST, name)):
             with st.expander(format.plain(table)):
-                st.code("\n".join(found[table]), language="sql", wrap_lines=True)
+                st.code("\n".join(found[table]), language=None, wrap_lines=True)
 
 
 def answer(sql: str, seconds: float) -> pl.DataFrame:

@@ -29,6 +29,9 @@ from analyzer.attribution.ranks.timelines import (
     host_timeline,
 )
 
+# Accounts of a host that waits for its device.
+_FOR_DEVICE = (ACCOUNT["wait"], ACCOUNT["copy_wait"])
+
 
 @dataclass(frozen=True)
 class Waits:
@@ -157,9 +160,12 @@ class Charger:
                 continue
             host, piece = _cut(replace(own, end=launched[at]), self._host(rank, by))
             timeline = self._host(rank, by)
-            waits = timeline.account[piece] == ACCOUNT["wait"]
+            waits = np.isin(timeline.account[piece], _FOR_DEVICE)
             yield from self._charge_device(
-                rank, host.of(np.flatnonzero(waits)), on, timeline.name[piece[waits]]
+                rank,
+                host.of(np.flatnonzero(waits)),
+                on,
+                (timeline.account[piece[waits]], timeline.name[piece[waits]]),
             )
             at_work = np.flatnonzero(~waits)
             done = piece[at_work]
@@ -168,9 +174,13 @@ class Charger:
             yield from self._charge_device(rank, replace(own, start=launched[at]), on, None)
 
     def _charge_device(
-        self, rank: int, parts: _Parts, device: int, call: Ints | None
+        self, rank: int, parts: _Parts, device: int, host: tuple[Ints, Ints] | None
     ) -> Iterator[_Parts]:
-        """Charge what a rank's device did, or its host's waits for that in some calls."""
+        """Charge what a rank's device did, or its host's waits for that.
+
+        Args:
+            host: Account and name of each wait.
+        """
         timeline = self._device(rank, device)
         interval, piece, start, end = timeline.spread(parts.start, parts.end)
         parts = replace(parts.of(interval), start=start, end=end)
@@ -182,9 +192,8 @@ class Charger:
         yield replace(parts.of(np.flatnonzero(chained)), collective=last[chained])
         rest = np.flatnonzero(~chained)
         account, name = timeline.account[piece[rest]], timeline.name[piece[rest]]
-        if call is not None:
-            account = np.full(len(rest), ACCOUNT["wait"], np.int64)
-            name = call[interval[rest]]
+        if host is not None:
+            account, name = (column[interval[rest]] for column in host)
         self._add(rank, parts.of(rest), account, name, np.zeros(len(rest), bool))
 
     def _add(self, late: int, parts: _Parts, account: Ints, name: Ints, before: Bools) -> None:

@@ -289,7 +289,7 @@ class AnnotatedTrace:
             kind, name_id, device, stream, start, dur, correlation, external, size = row[:9]
             step_id, graph_index, event_id, kernel_id, op, from_capture, family = row[9:16]
             grid, block, shared, registers = row[16:20]
-            call_id, call_name, call_thread, call_start, bad_time = row[20:]
+            call_id, call_name, call_thread, call_start, bad_time = row[20:25]
             ours = _fields(
                 {
                     "kernel_id": kernel_id,
@@ -317,6 +317,7 @@ class AnnotatedTrace:
                 if value is not None:
                     args += f',"{key}":{value}'
             args += _json_field("grid", grid) + _json_field("block", block)
+            args += _collective(*row[25:])
             at = self._lane(device, stream, start, start + (0 if bad_time else dur))
             flows = [] if call_id is None else [event_id + 1]
             self._slice(_CATEGORIES[kind], self.names[name_id], at, start, dur, args, flows)
@@ -352,6 +353,14 @@ def _id(text: str) -> str:
     plain = text.removeprefix("-")
     whole = plain.isascii() and plain.isdigit() and (plain == "0" or plain[0] != "0")
     return text if whole and len(plain) < 19 and text != "-0" else _text(text)
+
+
+def _collective(name: str | None, group: str | None, size: int | None) -> str:
+    """What tells a collective on other ranks, under PyTorch's names; its ranks are in the group."""
+    if group is None:
+        return ""
+    args = f',"Collective name":{_text(name or "")},"Process Group Name":{_text(group)}'
+    return args if size is None else f'{args},"In msg nelems":{size},"dtype":"Byte"'
 
 
 def _json_field(key: str, text: str | None) -> str:

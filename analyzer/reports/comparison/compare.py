@@ -14,19 +14,21 @@ from statistics import median
 
 from analyzer import numbers, queries
 from analyzer.errors import AnalyzerError
-from analyzer.queries.costs import AccountTime, mean
+from analyzer.queries.costs import AccountTime, Step, mean
 from analyzer.queries.records import Kernel, KernelSequence, Latencies, Op, Run
 from analyzer.reports import host_speed
 from analyzer.reports.bands import reading
 from analyzer.reports.comparison import paired
 from analyzer.reports.comparison.changes import kernel_changes, op_changes, waterfall
 from analyzer.reports.comparison.fusion import Kernels, fusions
+from analyzer.reports.comparison.significance import Shown, block_medians, of_medians, of_pairs
 from analyzer.reports.evidence import NOT_JUDGED
 from analyzer.reports.records import (
     AccountChange,
     ComparedRun,
     Comparison,
     Pair,
+    PairedRatios,
     PhaseMeans,
     RunFigures,
     SequenceMatch,
@@ -50,6 +52,7 @@ class _Studied:
     kernels: list[Kernel]
     ops: list[Op]
     sequences: list[KernelSequence]
+    unprofiled: dict[str, list[int]]  # steps by phase
 
 
 def compare(connection: Connection, run_ids: Sequence[str]) -> Comparison:
@@ -84,6 +87,7 @@ def _study(connection: Connection, run_id: str) -> _Studied:
         queries.kernel_records(connection, run_id),
         queries.op_records(connection, run_id),
         queries.kernel_sequences(connection, run_id),
+        queries.step_latency(connection, run_id),
     )
 
 
@@ -130,8 +134,8 @@ def _pair(a: _Studied, b: _Studied, base_ops: Iterable[str]) -> Pair:
     fused = fusions(_counted(a.kernels, steps[0]), _counted(b.kernels, steps[1]), base_ops)
     phases = [phase for phase in a.figures.phases if phase in b.figures.phases]
     accounts = waterfall(a.compared, b.compared)
-    times = {phase: _time_change(phase, a.figures, b.figures) for phase in phases}
     turns = paired.ratios(a.figures, b.figures)
+    times = {phase: _time_change(phase, a, b, turns) for phase in phases}
     return Pair(
         base=a.compared.name,
         other=b.compared.name,
@@ -159,8 +163,11 @@ def _counted(kernels: Iterable[Kernel], steps: int) -> list[Kernels]:
     return [Kernels(k.kernel, k.clean_name, k.op, k.kernels / steps) for k in kernels]
 
 
-def _time_change(phase: str, a: RunFigures, b: RunFigures) -> TimeChange:
+def _time_change(
+    phase: str, one: _Studied, other: _Studied, turns: PairedRatios | None
+) -> TimeChange:
     """How a phase's step time changed: un-profiled if both runs have it."""
+    a, b = one.figures, other.figures
     latencies: list[Latencies] = [run.latency or {} for run in (a, b)]
     unprofiled = [found[f"{phase}_step"] for found in latencies if f"{phase}_step" in found]
     if len(unprofiled) == 2:
@@ -177,7 +184,13 @@ def _time_change(phase: str, a: RunFigures, b: RunFigures) -> TimeChange:
     )
     relative = after / before - 1 if before and is_judged else None
     threshold = max(NOISE, min(spread, 0.25))
-    same = relative is not None and abs(relative) <= threshold
+    shown = _shown(phase, one, other, turns, source) if is_judged else None
+    if relative is None or shown is None:
+        same = relative is not None and abs(relative) <= threshold
+    elif turns:
+        same = shown.low <= 0 <= shown.high
+    else:  # another time may be another host: less than NOISE is nothing, however sure
+        same = abs(relative) <= NOISE or shown.low <= 0 <= shown.high
     return TimeChange(
         before_ns=before,
         after_ns=after,
@@ -189,9 +202,34 @@ def _time_change(phase: str, a: RunFigures, b: RunFigures) -> TimeChange:
         else "same"
         if same
         else "faster"
-        if after < before
+        if (shown.high < 0 if shown else after < before)
         else "slower",
+        low=None if shown is None else shown.low,
+        high=None if shown is None else shown.high,
+        units=None if shown is None else shown.units,
     )
+
+
+def _shown(
+    phase: str, a: _Studied, b: _Studied, turns: PairedRatios | None, source: str
+) -> Shown | None:
+    """What change of a phase's step time the recordings speak for."""
+    pairs = turns.phases.get(phase) if turns else None
+    if pairs:
+        ratios = pairs.unprofiled_ratios if source == "un-profiled" else pairs.elapsed_ratios
+        return of_pairs(ratios or [])
+    if source == "un-profiled":
+        return of_medians(*(block_medians([run.unprofiled.get(phase, [])]) for run in (a, b)))
+    return of_medians(*(block_medians(_by_trace(run.figures.steps, phase)) for run in (a, b)))
+
+
+def _by_trace(steps: Sequence[Step], phase: str) -> list[list[int]]:
+    """Elapsed times of the steps of a phase, trace by trace, ns."""
+    found: dict[int, list[int]] = {}
+    for step in steps:
+        if step.phase == phase and not step.is_warm_up:
+            found.setdefault(step.trace_id, []).append(step.elapsed_ns)
+    return list(found.values())
 
 
 def _sequences(
@@ -251,7 +289,9 @@ def _verdict(
         if t.outcome == NOT_JUDGED:
             sentences.append(f"{b.name} is not judged against {a.name}: {_reason(a, b)}.")
         elif t.outcome == "same":
-            sentences.append(f"{b.name} is the same as {a.name} within noise ({span}).")
+            sentences.append(
+                f"{b.name} is the same as {a.name} within noise ({span}{_resolution(t)})."
+            )
         else:
             ratio = t.before_ns / t.after_ns if t.outcome == "faster" else t.after_ns / t.before_ns
             sentences.append(f"{b.name} is {ratio:.2f} times {t.outcome} than {a.name} ({span}).")
@@ -265,6 +305,13 @@ def _verdict(
     if a.hdbi is not None and b.hdbi is not None:
         sentences.append(f"HDBI {numbers.index(a.hdbi)} to {numbers.index(b.hdbi)}.")
     return " ".join(sentences)
+
+
+def _resolution(time: TimeChange) -> str:
+    """How small a change could have been shown."""
+    if time.low is None or time.high is None:
+        return ""
+    return f"; {time.units} show changes from {(time.high - time.low) / 2:.1%} on"
 
 
 def _reason(a: ComparedRun, b: ComparedRun) -> str:

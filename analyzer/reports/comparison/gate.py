@@ -12,11 +12,19 @@ from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Costs, Totals
 from analyzer.queries.records import Latency
 from analyzer.reports.evidence import AT_LEAST, AT_MOST, NOT_JUDGED, bound_of
-from analyzer.reports.records import ComparedRun, Comparison, Gate, GatedComparison, PhaseMeans
+from analyzer.reports.records import (
+    ComparedRun,
+    Comparison,
+    Gate,
+    GatedComparison,
+    Pair,
+    PhaseMeans,
+)
 
 _CONDITION = re.compile(
     r"\s*([\w.]+)\s*(<=|>=|<|>)\s*([+-]?)\s*([\d.]+(?:[eE][+-]?\d+)?)\s*(%?)\s*"
 )
+SLOWER = "slower"  # the condition that weighs the noise
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _SHOWN = {AT_LEAST: " what is shown", AT_MOST: " what is shown", NOT_JUDGED: ""}
 _LATENCIES = ("ttft", "tpot", "itl", "prefill_step", "decode_step")
@@ -108,6 +116,24 @@ def judge(condition: str, base: ComparedRun, other: ComparedRun) -> Gate:
     return Gate(other.name, condition, before, after, failed, not_judged=None)
 
 
+def _slower(other: ComparedRun, pair: Pair) -> Gate:
+    """Judge `slower`: a phase's step became slower, by more than noise explains."""
+    doubts = [phase for phase, time in pair.times.items() if time.outcome == NOT_JUDGED]
+    slower = [time for time in pair.times.values() if time.outcome == "slower"]
+    worst = max(slower or pair.times.values(), key=lambda t: t.relative or 0.0, default=None)
+    why = None
+    if not slower and (doubts or worst is None):
+        why = pair.verdict
+    return Gate(
+        other.name,
+        SLOWER,
+        worst.before_ns if worst else None,
+        worst.after_ns if worst else None,
+        failed=bool(slower),
+        not_judged=why,
+    )
+
+
 def judge_all(comparison: Comparison, conditions: Sequence[str]) -> GatedComparison:
     """Judge each condition for each run against the first.
 
@@ -115,5 +141,10 @@ def judge_all(comparison: Comparison, conditions: Sequence[str]) -> GatedCompari
         AnalyzerError: As `judge`.
     """
     base, *others = comparison.runs
-    gates = [judge(condition, base, other) for condition in conditions for other in others]
+    pairs = zip(others, comparison.pairs, strict=True)
+    gates = [
+        _slower(other, pair) if condition.strip() == SLOWER else judge(condition, base, other)
+        for other, pair in pairs
+        for condition in conditions
+    ]
     return GatedComparison(**vars(comparison), gates=gates)

@@ -85,5 +85,5 @@ def async_schedule(connection: Connection, run_id: str, steps: Sequence[Step]) -
 
 def _host_ns(step: Step) -> int:
     """What the step's host needs when it waits for nothing."""
-    waits = step.ledger.get("wait")
-    return step.wall_ns - (waits.ns if waits else 0)
+    waits = (step.ledger.get(account) for account in ("wait", "copy_wait"))
+    return step.wall_ns - sum(time.ns for time in waits if time)

@@ -19,6 +19,10 @@ from analyzer.trace.wire import fields, signed
 Values = dict[str, str]  # by key, as JSON texts
 
 _SHAPE = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+_COLLECTIVE = (
+    *("Collective name", "Process Group Name", "Process Group Ranks"),
+    *("In msg nelems", "Out msg nelems", "dtype"),
+)
 _CONFIG = ("grid", "block", "shared memory", "registers per thread")
 _STREAM = ("original_stream", "stream id", "stream", "sycl queue")  # an event may stand on a lane
 _DEVICE = ("device id", "device")
@@ -32,8 +36,9 @@ _PART = re.compile(r'"((?:rank|trace) \d{1,9})"')
 _WANTED = {
     key.encode(): key
     for key in (
-        *_SHAPE, *_CONFIG, *_STREAM, *_DEVICE, *_PYTHON, *_OF_OPERATORS, METADATA, PART,
+        *_SHAPE, *_COLLECTIVE, *_CONFIG, *_STREAM, *_DEVICE, *_PYTHON, *_OF_OPERATORS,
         "correlation", "bytes", "kernel", "cbid", "cuda_sync_kind", "copy kind", "memory kind",
+        METADATA, PART,
     )
 }  # fmt: skip
 
@@ -143,7 +148,8 @@ def stream(values: Values) -> str:
 
 
 def shape(values: Values) -> str:
-    return _joined(values, _SHAPE)
+    """What an operator was called with; of a collective's kernel, what the collective was."""
+    return _joined(values, _SHAPE) or _joined(values, _COLLECTIVE)
 
 
 def config(values: Values) -> str:

@@ -67,20 +67,16 @@ class Process:
 
     def _rows(self, pid: str) -> tuple[Rows, list[Ints]]:
         """All rows in order of time, the longer first, and the places of those of each table."""
-        start = np.concatenate([e.start for e in self.events])
-        dur = np.concatenate([e.dur for e in self.events])
-        kind = np.repeat(np.arange(len(self.events)), [len(e) for e in self.events])
-        correlation = np.concatenate([e.column("correlation") for e in self.events])
-        name = np.concatenate([e.column("name") for e in self.events])
-        order = np.lexsort((name, correlation, kind, -dur, start))
+        order = self._order()
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
+        del order
         places = np.split(place, np.cumsum([len(e) for e in self.events])[:-1])
-        rows = np.zeros(len(order), ROW)
+        rows = np.zeros(len(place), ROW)
         texts = self._report.texts
         for column in ("device", "stream", "shape", "config", "kernel"):
             rows[column] = -1
-        rows["index"] = np.arange(len(order))
+        rows["index"] = np.arange(len(place))
         rows["pid"] = texts.id(pid) if pid else -1
         rows["tid"] = -1
         for events, at in zip(self.events, places, strict=True):
@@ -90,6 +86,21 @@ class Process:
                 if column != OP:
                     rows[column][at] = values
         return rows, places
+
+    def _order(self) -> Ints:
+        """All events in order of time, the longer first."""
+        start = np.concatenate([e.start for e in self.events])
+        order = np.argsort(start, kind="stable")
+        equal = start[order][1:] == start[order][:-1]
+        at = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        tied = order[at]
+        if len(tied):
+            dur = np.concatenate([e.dur for e in self.events])[tied]
+            kind = np.repeat(np.arange(len(self.events)), [len(e) for e in self.events])[tied]
+            correlation = np.concatenate([e.column("correlation") for e in self.events])[tied]
+            name = np.concatenate([e.column("name") for e in self.events])[tied]
+            order[at] = tied[np.lexsort((name, correlation, kind, -dur, start[tied]))]
+        return order
 
     def _captured_in(self, n: int, places: list[Ints]) -> Ints | None:
         """For each row the row that made its graph node; None without graph nodes."""

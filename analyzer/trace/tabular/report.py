@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.trace.columns import HAS_CORRELATION, HAS_DUR, HAS_TS, UNIT_SEPARATOR
+from analyzer.trace.columns import HAS_CORRELATION, HAS_DUR, HAS_TS, UNIT_SEPARATOR, ordinals
 from analyzer.trace.events import DEVICE_CATEGORIES, is_call_category
 from analyzer.trace.tabular.tables import MISSING, Ints, Piece
 
@@ -47,13 +47,25 @@ class Texts:
         """Ids of the texts of some columns together, each made once; -1 for an empty text."""
         if not len(columns[0]):
             return np.empty(0, np.int32)
-        distinct, inverse = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
-        texts = [text_of(row) for row in distinct.tolist()]
-        ids = [self.id(text) if text else -1 for text in texts]
-        return np.array(ids, np.int32)[inverse.reshape(-1)]
+        row = np.zeros(len(columns[0]), np.int64)
+        for column in columns:
+            values, rank = ordinals(column)
+            _, row = ordinals(row * len(values) + rank)
+        first = np.empty(int(row.max()) + 1, np.int64)
+        first[row[::-1]] = np.arange(len(row))[::-1]
+        distinct = zip(*(column[first].tolist() for column in columns), strict=True)
+        ids = [self.id(text) if (text := text_of(values)) else -1 for values in distinct]
+        return np.array(ids, np.int32)[row]
 
     def all(self) -> list[str]:
         return list(self._ids)
+
+
+def _narrow(values: Ints) -> Ints:
+    """The same values, in the memory of one if all are equal, as a rule."""
+    if len(values) and (values == values[0]).all():
+        return np.broadcast_to(values[0], len(values))
+    return values
 
 
 @dataclass(frozen=True)
@@ -116,16 +128,17 @@ class Category:
         if not self._pieces:
             none = np.empty(0, np.int64)
             return Events(self.name, none, none, none, none, {})
-        columns = {
-            name: np.concatenate([piece[name] for piece in self._pieces])
-            for name in self._pieces[0]
-        }
+        columns: dict[str, Column] = {}
+        for name in list(self._pieces[0]):  # what was joined goes at once: the pieces are large
+            columns[name] = np.concatenate([piece.pop(name) for piece in self._pieces])
         self._pieces = []
-        owner = columns.pop("process").astype(np.int64)
-        owner = np.where(owner == NO_PROCESS, process, owner)
-        start, dur = columns.pop("start").astype(np.int64), columns.pop("dur").astype(np.int64)
-        node = columns.pop("node", np.full(len(start), MISSING, np.int64)).astype(np.int64)
-        return Events(self.name, owner, start, dur, node, columns)
+        owner = columns.pop("process").astype(np.int64, copy=False)
+        owner = _narrow(np.where(owner == NO_PROCESS, process, owner))
+        start, dur = (columns.pop(c).astype(np.int64, copy=False) for c in ("start", "dur"))
+        node = columns.pop("node", np.broadcast_to(np.int64(MISSING), len(start)))
+        return Events(
+            self.name, owner, start, dur, _narrow(node.astype(np.int64, copy=False)), columns
+        )
 
     def distinct(self, *names: str) -> set[tuple[int, ...]]:
         """The distinct values of some columns."""

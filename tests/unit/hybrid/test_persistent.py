@@ -225,3 +225,28 @@ def test_a_disk_that_takes_nothing_costs_only_the_compilation(tmp_path, monkeypa
     monkeypatch.setattr(nvrtc, "_compile", lambda source, options: b"code")
     assert nvrtc.build("source", {}, "sm_90a", "13000").cubin == b"code"
     assert not nvrtc.build("source", {}, "sm_90a", "13000").cached
+
+
+class GivenUp:
+    """A step that has given a barrier up."""
+
+    fault = 7
+
+    def enqueue(self) -> None:
+        raise AssertionError("a step that was given up is not enqueued again")
+
+
+def test_a_step_that_was_given_up_is_an_error_once_and_the_engine_goes_on_without_it():
+    from hybrid import Engine, HybridError
+
+    config = transformers.LlamaConfig(**LLAMA)
+    model = build_config(config, torch.float32, "cpu", 1)
+    with Engine.from_model(model, max_context=128, background=False) as engine:
+        assert "needs CUDA" in engine.stats()["decode_step"]
+        wanted = engine.generate([1, 2, 3], 6)
+        engine.runner._persistent = GivenUp()
+        with pytest.raises(HybridError, match=r"barrier 7 .* did not come"):
+            engine.generate([1, 2, 3], 6)
+        assert engine.generate([1, 2, 3], 6) == wanted
+        assert engine.stats()["decode_step"].startswith("kernels: barrier 7")
+        assert engine.stats()["decode_graphs"] == []

@@ -11,10 +11,11 @@ import duckdb
 import pytest
 
 from analyzer.ingest import ingest
+from analyzer.queries.costs import AccountTime
 from tests.support.app_pages import cells, link_tables, settled, texts
 from tests.support.small_traces import GPU_EVENTS, event
 from webapp import theme
-from webapp.charts import parts, sweep, timeline
+from webapp.charts import accounts, parts, sweep, timeline
 
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
 
@@ -242,3 +243,14 @@ def test_a_sweep_of_a_phase_takes_its_steps_only(samples_dir, tmp_path, show, mo
 def test_an_address_that_means_nothing_here_is_said(samples_store, show, page, asked):
     said = " ".join(warning.value for warning in show(samples_store, page, **asked).warning)
     assert [*asked.values()][-1].rpartition(",")[2] in said
+
+
+def test_time_that_may_be_exposed_or_hidden_is_drawn_as_neither():
+    found = {"python": AccountTime(10, None), "launch": AccountTime(5, 2)}
+    rows = next(iter(accounts.ledger(found).to_dict()["datasets"].values()))
+    parts_of = {(row["account"], row["part"]): row["value"] for row in rows}
+    assert parts_of == {
+        ("python", "exposed or hidden: unknown"): 10,
+        ("launch", "exposed"): 2,
+        ("launch", "hidden"): 3,
+    }

@@ -316,3 +316,58 @@ def test_any_recorded_step_of_one_thread_is_given_back_to_the_nanosecond(
 ) -> None:
     calls, events, elapsed = recorded
     assert simulate(schedule.timeline(calls, events)) == elapsed
+
+
+def decode_trace(trace: TraceBuilder, rows: int = 1, kind: str = "c10::BFloat16") -> TraceBuilder:
+    """A step of one layer: four products of a width of 1,024, an attention over 8 keys, a head."""
+    trace.add("user_annotation", "step#0", 0, 400)
+    shapes = [
+        ("aten::mm", [[rows, 1024], [1024, 3072]]),
+        ("aten::_scaled_dot_product_flash_attention", [[1, 8, 1, 128], *[[1, 8, 8, 128]] * 2]),
+        ("aten::addmm", [[1024], [rows, 1024], [1024, 1024]]),
+        ("aten::mm", [[rows, 1024], [1024, 8192]]),
+        ("aten::mm", [[rows, 4096], [4096, 1024]]),
+        ("aten::mm", [[rows, 1024], [1024, 32000]]),
+        ("aten::bmm", [[1, 64, 1], [1, 1, 1]]),  # rotary angles, which the kernel does not compute
+    ]
+    for number, (op, dims) in enumerate(shapes):
+        start = 10 + 30 * number
+        types = [kind] * len(dims)
+        trace.add_op(op, start - 5, 20, **{"Input Dims": dims, "Input type": types})
+        trace.add_call("cudaLaunchKernel", start, 3, number + 1)
+        trace.add_kernel(f"gemm_{number}", start + 5, 10, number + 1)
+    return trace
+
+
+def on_h200(trace: TraceBuilder) -> TraceBuilder:
+    trace.head["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
+    return trace
+
+
+def test_one_kernel_takes_one_read_of_weights_and_cache_and_its_products(
+    trace: TraceBuilder, tmp_path: Path
+) -> None:
+    (one,) = predicted(tmp_path, on_h200(decode_trace(trace)), "persistent").predictions
+
+    elements = 1024 * (3072 + 1024 + 8192 + 32000) + 4096 * 1024 + 2 * 8 * 8 * 128
+    floor = round(2 * elements / 4390)
+    assert (one.low_ns, one.predicted_ns) == (floor, floor + 6 * 1840)
+    assert one.high_ns == floor + 6 * 2500
+
+
+@pytest.mark.parametrize(
+    ("built", "reason"),
+    [
+        (lambda t: decode_trace(t), "no rate of reading"),
+        (lambda t: on_h200(decode_trace(t, rows=7)), "several rows"),
+        (lambda t: on_h200(decode_trace(t, kind="float")), "the weights are float"),
+        (lambda t: on_h200(step_trace(t)), "no matrix product"),
+    ],
+)
+def test_what_cannot_be_one_kernel_is_not_predicted(
+    trace: TraceBuilder, tmp_path: Path, built: Any, reason: str
+) -> None:
+    (one,) = predicted(tmp_path, built(trace), "persistent").predictions
+
+    assert one.predicted_ns is None
+    assert reason in str(one.reason)

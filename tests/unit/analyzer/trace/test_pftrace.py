@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.trace import formats
-from analyzer.trace.columns import UNIT_SEPARATOR
+from analyzer.trace.columns import UNIT_SEPARATOR, CollectiveText, collective
 from analyzer.trace.events import Trace
 from analyzer.trace.pftrace import reader as pftrace
 from analyzer.trace.reader import ReadOptions
@@ -49,6 +49,19 @@ def test_every_dialect_gives_the_same_events(
     assert spans(trace, "kernel")[:2] == [("gemm", 108_000, 3_000), ("relu", 136_000, 3_000)]
     assert not trace.findings
     assert trace.events == sum(trace.counts.values()) == 23
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_collectives_kernel_has_its_group_and_size(dialect: str, tmp_path: Path) -> None:
+    args = {
+        "Collective name": "allreduce", "Process Group Name": "tp", "Process Group Ranks": "[0, 1]",
+        "In msg nelems": 1000, "Out msg nelems": 2000, "dtype": "BFloat16",
+    }  # fmt: skip
+    made = PftraceBuilder(dialect).add_call("cudaLaunchKernel", 90, 5, 1)
+    trace = read(made.add_kernel("ncclAllReduce", 100, 50, 1, **args), tmp_path)
+    (shape,) = [trace.strings[row["shape"]] for row in trace.rows if row["shape"] >= 0]
+    expected = CollectiveText("allreduce", "tp", "[0, 1]", 1000, 2000, "BFloat16")
+    assert collective(shape) == expected
 
 
 def test_slices_that_touch_keep_their_times(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,23 @@ def test_a_gate_that_cannot_judge_does_not_pass(compared: Comparison) -> None:
         judge_all(compared, ["latency.tpot.p50_ns > +5%"])
     with pytest.raises(AnalyzerError, match="is no condition"):
         judge_all(compared, ["hdbi"])
+
+
+def test_slower_weighs_the_noise(compared: Comparison) -> None:
+    (faster,) = judge_all(compared, ["slower"]).gates
+    slow = replace(compared.pairs[0].times["step"], outcome="slower", relative=0.2)
+    worse = replace(compared, pairs=[replace(compared.pairs[0], times={"step": slow})])
+    (slower,) = judge_all(worse, ["slower"]).gates
+
+    assert (faster.failed, faster.not_judged) == (False, None)
+    assert slower.failed
+
+
+def test_where_the_times_cannot_be_judged_slower_is_not(compared: Comparison) -> None:
+    unsure = replace(compared.pairs[0].times["step"], outcome="not judged")
+    doubted = replace(compared, pairs=[replace(compared.pairs[0], times={"step": unsure})])
+
+    (gate,) = judge_all(doubted, ["slower"]).gates
+
+    assert not gate.failed
+    assert gate.not_judged

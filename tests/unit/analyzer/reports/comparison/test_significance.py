@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.reports.comparison.significance import FEWEST, of_medians, of_pairs
+from analyzer.reports.comparison.significance import FEWEST, block_medians, of_medians, of_pairs
 
 
 def noisy(level: float, spread: float, n: int, seed: int) -> list[float]:
@@ -18,7 +18,7 @@ def noisy(level: float, spread: float, n: int, seed: int) -> list[float]:
 
 def test_too_few_units_give_no_bounds() -> None:
     assert of_pairs([1.0] * (FEWEST - 1)) is None
-    assert of_medians([1.0] * FEWEST, [1.0] * (FEWEST - 1), "requests") is None
+    assert of_medians([1.0] * FEWEST, [1.0] * (FEWEST - 1)) is None
 
 
 def test_equal_pairs_show_no_change_and_leave_none_open() -> None:
@@ -32,7 +32,7 @@ def test_equal_pairs_show_no_change_and_leave_none_open() -> None:
 def test_bounds_hold_the_change_that_was_made(change: float) -> None:
     before, after = noisy(100, 0.02, 40, 3), noisy(100 * change, 0.02, 40, 4)
 
-    shown = of_medians(before, after, "requests")
+    shown = of_medians(before, after)
 
     assert shown is not None
     assert shown.low < change - 1 < shown.high
@@ -48,6 +48,11 @@ def test_noise_is_seldom_taken_for_a_change() -> None:
     )
 
     assert wrong <= 6
+
+
+def test_blocks_are_contiguous_within_recordings() -> None:
+    assert block_medians([[1, 3], [5]]) == [1, 3, 5]
+    assert block_medians([list(range(24)), [100]]) == [*range(1, 24, 3), 100]
 
 
 def test_the_same_recordings_give_the_same_bounds() -> None:

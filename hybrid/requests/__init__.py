@@ -1,0 +1,1 @@
+"""Requests in the words of others."""
