@@ -193,13 +193,18 @@ def test_readers_are_answered_while_runs_are_committed(folder: Folder) -> None:
 def test_a_commit_that_hangs_is_stopped_and_the_run_stored_later(folder: Folder) -> None:
     """Here another process holds the file; the server's readers of the team wait meanwhile."""
     content = trace_bytes(seed=1)
-    folder.server.start("--commit-seconds", "0.5")
+    folder.server.start()
     with folder.server.client(folder.token) as client:
         client.upload(trace_bytes())
-        with duckdb.connect(str(folder.team / "store.duckdb")):
-            client.send_bytes(client.announce(content).json()["url"], content)
-            wait_for(lambda: folder.server.event("commit stopped"), "the end of the commit")
-            folder.server.stop()
+    folder.server.stop()
+    folder.server.start("--commit-seconds", "0.5")
+    with (
+        folder.server.client(folder.token) as client,
+        duckdb.connect(str(folder.team / "store.duckdb")),
+    ):
+        client.send_bytes(client.announce(content).json()["url"], content)
+        wait_for(lambda: folder.server.event("commit stopped"), "the end of the commit")
+        folder.server.stop()
     folder.server.start()
     with folder.server.client(folder.token) as client:
         job = client.job_of(content)

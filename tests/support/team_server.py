@@ -332,7 +332,9 @@ class TeamClient(httpx.Client):
         return wait_for(ended, "a job")
 
     def run_ids(self) -> list[str]:
-        return [run["run_id"] for run in self.get("/api/v1/runs").json()["runs"]]
+        answer = self.get("/api/v1/runs")
+        assert answer.status_code == 200, answer.text
+        return [run["run_id"] for run in answer.json()["runs"]]
 
 
 def trace_bytes(launches: int = 3, name: str = "gemm", seed: int = 0) -> bytes:
