@@ -71,6 +71,11 @@ def test_what_is_odd_in_a_trace_is_no_damage(tmp_path: Path) -> None:
     assert verify(tmp_path / "s.duckdb") == []
 
 
+COLLECTIVE = (
+    "INSERT INTO collectives (run_id, trace_id, step_id, device_event_id, wait_ns, transfer_ns, "
+    "dur_ns) SELECT run_id, trace_id, step_id, device_event_id,"
+)
+FROM_EVENT = "FROM device_events WHERE device_event_id = 3"
 # One statement of damage, the check that must find it, and a word of its message.
 DAMAGE = [
     ("UPDATE ledger SET ns = ns + 1 WHERE account = 'python'", "ledger_wall", "add up to"),
@@ -135,6 +140,8 @@ DAMAGE = [
     ("DELETE FROM launches", "link_fields", "no row in launches"),
     ("UPDATE traces SET events = events + 1", "event_counts", "in all"),
     ("DELETE FROM event_counts WHERE category = 'kernel'", "event_counts", "kernels of 0"),
+    (f"{COLLECTIVE} 5, dur_ns - 5, dur_ns {FROM_EVENT}", "rank_waits", "are charged for it"),
+    (f"{COLLECTIVE} 0, dur_ns - 1, dur_ns {FROM_EVENT}", "rank_waits", "transferred"),
 ]  # fmt: skip
 
 
