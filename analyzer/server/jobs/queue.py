@@ -77,8 +77,10 @@ _NEXT = (
     )
     .limit(1)
 )
-_RUNNING = select(jobs.c.team, func.count().label("n")).where(
-    jobs.c.state == "running", func.coalesce(jobs.c.server, 0) == bindparam("server")
+_RUNNING = (
+    select(jobs.c.team, func.count().label("n"))
+    .where(jobs.c.state == "running", func.coalesce(jobs.c.server, 0) == bindparam("server"))
+    .group_by(jobs.c.team)
 )
 _CLAIM = (
     jobs.update()
@@ -193,7 +195,7 @@ class Jobs:
             return None  # said without a transaction, for which others would wait
         following = _NEXT
         if beside is not None:
-            found = self._database.rows(_RUNNING.group_by(jobs.c.team), server=server or 0)
+            found = self._database.rows(_RUNNING, server=server or 0)
             running = {row.team: row.n for row in found}
             if sum(running.values()) < beside:
                 return None

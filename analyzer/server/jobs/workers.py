@@ -111,7 +111,9 @@ class _Supervisor(threading.Thread):
                 self._log("keeper failed", error=f"{type(error).__name__}: {error}")
                 self._workers.stopping.wait(1.0)
                 continue
-            if job is None:
+            if job is None and self._beside is not None:
+                self._workers.stopping.wait(1.0)  # news are for the others
+            elif job is None:
                 with self._workers.news:
                     if not self._workers.stopping.is_set():
                         self._workers.news.wait(1.0)

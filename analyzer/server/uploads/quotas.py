@@ -75,11 +75,11 @@ class Quotas:
             self._queued_allowed,
         )
 
-    def check_new(self, team: str, size: int) -> None:
-        """Let a team announce one more original, within the transaction that does.
+    def check_incomplete(self, team: str) -> None:
+        """Let a team announce one more original; several at once may each be the last.
 
         Raises:
-            TooMuchStored, TooManyQueued: It may not.
+            TooManyQueued: It may not.
         """
         (row,) = self._database.rows(_INCOMPLETE, team=team)
         if row[0] >= self._incomplete_allowed:
@@ -87,6 +87,13 @@ class Quotas:
                 f"team {team} has announced {numbers.count(row[0])} uploads that are not complete; "
                 "send them, or give them up by DELETE."
             )
+
+    def check_bytes(self, team: str, size: int) -> None:
+        """Let a team keep one more original, within the transaction that announces it.
+
+        Raises:
+            TooMuchStored: It may not.
+        """
         most = self._bytes_allowed
         if most is not None and self._stored_bytes(team) + size > most:
             raise TooMuchStored(

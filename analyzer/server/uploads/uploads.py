@@ -213,6 +213,7 @@ class Uploads:
         known = self.find(team, wanted.sha256)
         if known is None:
             self.quotas.check_queue(team)
+            self.quotas.check_incomplete(team)
             free = shutil.disk_usage(self._layout.team(team)).free
             if wanted.size > free - self._limits.reserve_bytes:
                 raise DiskFull(f"the server has no room for {wanted.size} bytes.")
@@ -227,7 +228,7 @@ class Uploads:
                 "created_at": self._clock(),
             }
             with self._database.transaction() as connection:
-                self.quotas.check_new(team, wanted.size)
+                self.quotas.check_bytes(team, wanted.size)
                 new = insert_new(connection, uploads, **row)
             known = self._on_disk(Upload(**row)) if new else self.find(team, wanted.sha256)
             assert known is not None  # this transaction or a simultaneous one inserted it
