@@ -202,7 +202,9 @@ def test_a_commit_that_hangs_is_stopped_and_the_run_stored_later(folder: Folder)
         folder.server.client(folder.token) as client,
         duckdb.connect(str(folder.team / "store.duckdb")),
     ):
-        client.send_bytes(client.announce(content).json()["url"], content)
+        # To replace a run nothing is read before the commit.
+        url = client.announce(content, metadata={"replace": True}).json()["url"]
+        client.send_bytes(url, content)
         wait_for(lambda: folder.server.event("commit stopped"), "the end of the commit")
         folder.server.stop()
     folder.server.start()
