@@ -54,6 +54,9 @@ _LOADED, _UPLOADS = "loaded", "uploads so far"
 
 def upload() -> None:
     """Where files are dropped: here, or anywhere on the page. They are loaded at once."""
+    if (hosted := session.hosted()) and not hosted[1].may("upload"):
+        st.caption("To load runs here: your token lacks the scope upload; ask an admin for one.")
+        return
     browser.catch_drops()
     number = st.session_state.get(_UPLOADS, 0)
     files = st.file_uploader(

@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     failed = [gate for gate in gated.gates if gate.failed]
     for gate in failed:
         sys.stderr.write(
-            f"analyzer: {gate.run}: {gate.condition} holds (was {gate.before}, is {gate.after})\n"
+            f"analyzer: {gate.run}: {gate.condition} holds "
+            f"(was {_plain(gate.before)}, is {_plain(gate.after)})\n"
         )
     unjudged = [gate for gate in gated.gates if gate.not_judged]
     for gate in unjudged:
@@ -57,6 +58,11 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         return 1
     return NOT_JUDGED if unjudged or (not args.fail_if and rests_on_touched(gated)) else 0
+
+
+def _plain(value: float | None) -> str:
+    """A figure as it is, whether JSON made a float of it or not."""
+    return f"{value:.15g}" if value is not None else "unknown"
 
 
 COMMAND = Command("compare", "Compare runs with the first one.", add_arguments, run, NEEDS)

@@ -26,10 +26,11 @@ from analyzer import queries
 from analyzer.errors import AnalyzerError
 from analyzer.queries.costs import AccountTime, Step, Totals
 from analyzer.queries.records import Latency, Run, ScheduledCall, ScheduledEvent
-from analyzer.reports.evidence import evidence
+from analyzer.reports.evidence import evidence, of_checks
 from analyzer.reports.persistent import persistent
 from analyzer.reports.ranks.balance import Balance, async_schedule, perfect_ranks
 from analyzer.reports.records import (
+    Bound,
     Gap,
     MeasuredChange,
     PredictedPhase,
@@ -103,8 +104,7 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
     run = queries.run(connection, run_id)
     steps = queries.steps(connection, run_id)
     totals = queries.totals(connection, run_id)
-    touched = next(iter(evidence(connection, run_id).bounds.values()), None)
-    if touched:
+    if touched := _touched(connection, run_id):
         raise AnalyzerError(
             f"{run.name} cannot be predicted from: {touched.reason}. {touched.remedy}"
         )
@@ -150,6 +150,22 @@ def predict(connection: Connection, run_id: str, whats: Sequence[str] = DEFAULT)
     )
 
 
+def _touched(connection: Connection, run_id: str) -> Bound | None:
+    """A figure that a prediction may not rest on.
+
+    What the profiler costs is no reason where a step was timed without it: the schedule is fitted
+    to that time (`docs/study.md` has such runs).
+    """
+    latency = queries.latency(connection, run_id) or {}
+    is_timed = any(name.endswith("_step") for name in latency)
+    checks = [
+        check
+        for check in evidence(connection, run_id).checks
+        if not (is_timed and check.name == "profiler_cost")
+    ]
+    return next(iter(of_checks(checks).bounds.values()), None)
+
+
 def predict_for_report(
     connection: Connection, run_id: str, steps: Sequence[Step]
 ) -> Predictions | None:
@@ -157,7 +173,7 @@ def predict_for_report(
     is not what it seems, or where a step is so long that playing it again would hold the report up.
     """
     sizes = [step.launches for step in steps if step.kernels]
-    if not sizes or max(sizes) > LONGEST or evidence(connection, run_id).bounds:
+    if not sizes or max(sizes) > LONGEST or _touched(connection, run_id):
         return None
     return predict(connection, run_id, ("graphs", "cpu-faster:2"))
 

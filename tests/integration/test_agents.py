@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
 from mcp.client.client import Client
@@ -24,6 +23,7 @@ from analyzer.reports.comparison import compare
 from analyzer.reports.records import RunReport
 from analyzer.reports.report import report
 from support.team_server import ROOT, TeamServer, make_token, packed
+from tests.support import asynchronous
 from tests.support.tracebuilder import TraceBuilder
 
 pytestmark = pytest.mark.xdist_group("server")
@@ -137,7 +137,7 @@ def test_twenty_questions_are_answered_with_the_figures_of_the_report(
                 assert at(await asked(client, tool, **arguments), path) == figure, (tool, path)
 
     assert len(asked_for) == 20
-    anyio.run(ask)
+    asynchronous.run(ask())
 
 
 def test_the_pages_of_an_answer_together_are_the_whole(db: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_pages_of_an_answer_together_are_the_whole(db: Path) -> None:
                 cursor, pages = answer["cursor"], pages + 1
             return rows, pages
 
-    rows, pages = anyio.run(ask)
+    rows, pages = asynchronous.run(ask())
     with queries.connect(db) as connection:
         known = queries.kernel_records(connection, queries.find_run(connection, DECODE))
     assert [row["kernel_id"] for row in rows] == [kernel.kernel_id for kernel in known]
@@ -163,7 +163,7 @@ def test_every_tool_only_reads(db: Path) -> None:
         async with over_stdio(db) as client:
             return (await client.list_tools()).tools
 
-    tools = anyio.run(ask)
+    tools = asynchronous.run(ask())
     assert len(tools) == 12
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(db: Path) -> None:
         async with over_stdio(db) as client:
             return [await client.call_tool(tool, arguments) for tool, arguments, _ in REFUSED]
 
-    for (tool, _, words), result in zip(REFUSED, anyio.run(ask), strict=True):
+    for (tool, _, words), result in zip(REFUSED, asynchronous.run(ask()), strict=True):
         assert result.is_error, tool
         assert words in result.content[0].text
         assert "Traceback" not in result.content[0].text
@@ -201,7 +201,7 @@ def test_hostile_names_stay_data_and_short(tmp_path: Path) -> None:
         async with over_stdio(tmp_path / "s.duckdb") as client:
             return await asked(client, "ops")
 
-    (row,) = anyio.run(ask)["answer"]
+    (row,) = asynchronous.run(ask())["answer"]
     assert row["op"].startswith(HOSTILE[:200])
     assert row["op"].endswith("more characters)")
 
@@ -219,7 +219,7 @@ def test_what_a_trace_cannot_support_is_not_judged_and_the_reason_is_said(tmp_pa
         async with over_stdio(tmp_path / "s.duckdb") as client:
             return await asked(client, "report"), await asked(client, "checks")
 
-    told, checks = anyio.run(ask)
+    told, checks = asynchronous.run(ask())
 
     (evidence,) = told["evidence"].values()
     assert not evidence["judged"]
@@ -237,4 +237,4 @@ def test_a_token_sees_its_teams_runs_and_nobody_without_one_any(server: TeamServ
 
     status = httpx2.post(f"{server.url}/api/v1/mcp/", json={}, trust_env=False).status_code
     assert status == 401
-    assert anyio.run(ask)["answer"] == []
+    assert asynchronous.run(ask())["answer"] == []

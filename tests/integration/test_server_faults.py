@@ -257,8 +257,10 @@ def test_what_a_killed_maker_of_a_store_left_hinders_nobody(
     server: TeamServer, samples_dir: Path, tmp_path: Path
 ) -> None:
     """A process with the number of the killed one makes the store anew; a server tidies up."""
+    server.start()
+    server.stop()
     folder = server.store().parent
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     half_made = folder / f".store.duckdb.{os.getpid()}.new"
     with duckdb.connect(str(half_made)) as connection:
         connection.execute("CREATE TABLE runs (x INTEGER)")

@@ -70,7 +70,7 @@ def archive(folders: dict[str, Path], form: str) -> bytes:
 
 
 def test_a_team_without_runs_has_an_empty_list(client: TeamClient) -> None:
-    assert client.get("/api/v1/runs").json() == {"runs": [], "total": 0}
+    assert client.get("/api/v1/runs").json() == {"runs": [], "total": 0, "next": None}
     assert client.get("/api/v1/runs/latest").status_code == 404
     assert client.post("/api/v1/sql", json={"sql": "SELECT 1"}).status_code == 404
     assert client.get("/api/v1/jobs").json()["jobs"] == []

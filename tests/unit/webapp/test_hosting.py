@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from tests.support import asynchronous
 from webapp import hosting
 
 
@@ -46,4 +46,4 @@ def test_files_are_taken_as_long_as_there_is_room(
 ) -> None:
     monkeypatch.setattr(hosting, "held_bytes", lambda: held)
 
-    assert asyncio.run(send_file(size)) == [status]
+    assert asynchronous.run(send_file(size)) == [status]

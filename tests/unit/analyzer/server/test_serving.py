@@ -10,6 +10,7 @@ import pytest
 
 from analyzer.server import logs
 from analyzer.server.serve import _bound  # pyright: ignore[reportPrivateUsage]
+from tests.support import asynchronous
 
 
 def test_a_connection_sends_at_once_what_is_written() -> None:
@@ -30,7 +31,7 @@ def test_a_connection_sends_at_once_what_is_written() -> None:
             writer.close()
 
     with _bound("127.0.0.1", 0) as bound:
-        asyncio.run(look(bound))
+        asynchronous.run(look(bound))
     assert found == [1]
 
 
