@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plain(value: float | None) -> str:
     """A figure as it is, whether JSON made a float of it or not."""
-    return f"{value:.15g}" if value is not None else "unknown"
+    return str(int(value) if value is not None and value == int(value) else value)
 
 
 COMMAND = Command("compare", "Compare runs with the first one.", add_arguments, run, NEEDS)
