@@ -23,6 +23,7 @@ from analyzer.ingest import ingest
 from analyzer.server import serve
 from analyzer.store import open_store
 from fleet.services import ROOT, free_port
+from tests.support.app_pages import cells, link_tables
 
 PAGES = ("runs", "run", "timeline", "kernels", "compare", "sweep", "sql")
 EAGER, GRAPH = "gpt2-prefill-bs1-s512", "gpt2-prefill-bs1-s512-graph"
@@ -47,10 +48,10 @@ def test_every_page_shows_a_lake_and_what_is_loaded_meanwhile(
         app.run()
         assert not app.exception, (page, [element.value for element in app.exception])
     app = AppTest.from_file(str(ROOT / "webapp" / "app.py"), default_timeout=240).run()
-    assert len(app.dataframe[0].value) == 2
+    assert len(cells(link_tables(app)[0])) == 2
     ingest(samples_dir / "gpt2-prefill-bs2-s512", filled)
     app.run()
-    assert len(app.dataframe[0].value) == 3
+    assert len(cells(link_tables(app)[0])) == 3
 
 
 @pytest.fixture
