@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.cli.arguments import NEEDS, add_store
+from analyzer.errors import AnalyzerError
 from schemas.commands import Command
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.render.tables import console
 
     path = Path(args.what)
+    if not path.exists() and not args.db.exists():
+        raise AnalyzerError(
+            f"there is no file {args.what}, and no store at {args.db} that may have such a run."
+        )
     found = _of_files(path) if path.exists() else [_of_run(args.db, args.what)]
     if args.json:
         print_json(found[0] if len(found) == 1 else found)

@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from analyzer.store import open_store
 
     store = open_store(args.db)
+    with store.reading():  # what is no store is said now, not to an agent
+        pass
     build(Tools(lambda: store)).run("stdio")
     return 0
 

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tp > 1 and where is None:
         from collector.record import job
 
-        return job.start(args.tp)
+        return job.start(args.tp, args.out)
     written = _record_model(args, where) if args.script is None else [_record_script(args, where)]
     for path in written:
         sys.stdout.write(f"{path}\n")

@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import socket
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -117,8 +120,65 @@ def finish(folder: Path, job: Job) -> None:
     scratch.replace(folder / JOB)  # of two last ones each writes the same
 
 
-def start(ranks: int) -> int:
-    """Start this command once for each rank, on GPUs of this host; returns the exit code."""
-    module = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*module, "--nproc-per-node", str(ranks), "-m", "collector.cli", *sys.argv[1:]]
-    return subprocess.run(command, check=False).returncode
+def start(ranks: int, folder: Path) -> int:
+    """Start this command once for each rank, on GPUs of this host; returns the exit code.
+
+    All refuse alike, so what the first failing rank says is said once. A folder that nothing was
+    written to goes.
+    """
+    was_there = folder.exists()
+    with ExitStack() as stack:
+        said = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(ranks - 1)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "collector.cli", *sys.argv[1:]],
+                env=os.environ | _variables(rank, ranks, port),
+                stderr=said[rank - 1] if rank else None,
+            )
+            for port in [_free_port()]
+            for rank in range(ranks)
+        ]
+        try:
+            codes = _ended(processes)
+        except BaseException:
+            for process in processes:
+                process.kill()
+            raise
+        failed = [rank for rank, code in enumerate(codes) if code]
+        if failed and not codes[0]:
+            said[failed[0] - 1].seek(0)
+            sys.stderr.write(said[failed[0] - 1].read())
+    if failed and not was_there and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+    # One that was ended for another's failure tells nothing.
+    return next((codes[rank] for rank in failed if codes[rank] > 0), 1) if failed else 0
+
+
+def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """The exit codes; when one has failed, the others have ten seconds to end by themselves."""
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):
+            for process in processes:
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.terminate()
+        time.sleep(0.05)
+    return [process.wait() for process in processes]
+
+
+def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """What torchrun would tell a rank of one host."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]

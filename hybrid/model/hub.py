@@ -145,7 +145,10 @@ def tokenizer(path: str) -> Any:
     try:
         return _transformers().AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        raise HybridError(f"no tokenizer at {path!r}: {error}") from error
+        why = str(error).splitlines()[0].rstrip(": ")
+        raise HybridError(
+            f"no tokenizer at {path!r} ({why}); give a checkpoint's folder or a model id."
+        ) from error
 
 
 def _transformers() -> Any:
