@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tp > 1 and where is None:
         from collector.record import job
 
-        return job.start(args.tp, args.out)
+        return job.start(args.tp, args.out or Path("runs"))
     written = _record_model(args, where) if args.script is None else [_record_script(args, where)]
     for path in written:
         sys.stdout.write(f"{path}\n")
@@ -128,6 +128,8 @@ def _place(args: argparse.Namespace) -> Place | None:
     from collector.errors import CollectorError
     from collector.record import job
 
+    if args.tp < 1:
+        raise CollectorError(f"--tp {args.tp} is no number of ranks; give 1 or more.")
     where = job.place()
     if where is not None or args.tp > 1:
         if args.upload is not None:

@@ -126,7 +126,7 @@ def start(ranks: int, folder: Path) -> int:
     All refuse alike, so what the first failing rank says is said once. A folder that nothing was
     written to goes.
     """
-    was_there = folder.exists()
+    is_new = not folder.exists()
     with ExitStack() as stack:
         said = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(ranks - 1)]
         processes = [
@@ -148,8 +148,10 @@ def start(ranks: int, folder: Path) -> int:
         if failed and not codes[0]:
             said[failed[0] - 1].seek(0)
             sys.stderr.write(said[failed[0] - 1].read())
-    if failed and not was_there and folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    if failed and is_new and folder.is_dir():
+        for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
     # One that was ended for another's failure tells nothing.
     return next((codes[rank] for rank in failed if codes[rank] > 0), 1) if failed else 0
 
